@@ -1,60 +1,27 @@
-// When checkpoints are written, and which one is loaded.
-#include "composer/remote/checkpoints.h"
+#include "composer/trainer/checkpoints.h"
 
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
-#include <memory>
-#include <utility>
 
-#include "composer/checkpoint/folder.h"
-#include "composer/checkpoint/ignore_keys.h"
 #include "composer/checkpoint/name_format.h"
-#include "composer/checkpoint/scratch.h"
 #include "composer/core/error.h"
-#include "composer/formats/renaming.h"
-#include "composer/formats/weights.h"
+#include "composer/core/fit_outline.h"
+#include "composer/core/run.h"
+#include "composer/core/state.h"
 #include "composer/net/remote_store.h"
-#include "composer/step/handed_out.h"
-#include "composer/trainer/impl.h"
+#include "composer/remote/checkpoints.h"
+#include "composer/trainer/fit_checks.h"
+#include "composer/trainer/ranks.h"
+#include "composer/trainer/replicas.h"
 #include "composer/trainer/resume_with.h"
-#include "composer/trainer/shared_files.h"
+#include "composer/trainer/resumption.h"
 #include "composer/trainer/trainer_options.h"
+#include "composer/util/checksum.h"
 
 namespace composer {
 namespace {
-
-// The newest that is older than `found`.
-std::optional<saving::Found> one_before(const saving::Found& found, const std::string& folder) {
-  std::optional<saving::Found> before;
-  for (saving::Found& other : saving::checkpoints_of_saver(folder)) {
-    if (!saving::is_older(other.manifest, found.manifest)) break;
-    if (can_go_on(other.manifest, found.manifest.run_name) && other.manifest.run_id == found.manifest.run_id)
-      before = std::move(other);
-  }
-  return before;
-}
-
-// The same, of a save_folder that is a URI, where this machine may have no other. Downloaded.
-std::optional<saving::Found> one_before_in_store(const saving::Found& found, const std::string& uri,
-                                                 const std::string& folder) {
-  const saving::Manifest& damaged = found.manifest;
-  const auto store = net::open_store(uri);
-  try {
-    const auto find = [&] {
-      return find_newest(*store, [&](const RemoteCheckpoint& there) {
-        const saving::Manifest& other = there.manifest;
-        return there.is_in_place() && can_go_on(other, damaged.run_name) && other.run_id == damaged.run_id &&
-               saving::is_older(other, damaged);
-      });
-    };
-    if (const auto newest = find()) return saving::open_checkpoint(download_unreplaced(*store, *newest, find, folder));
-  } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): the damage it was asked for is told
-  }
-  return std::nullopt;
-}
 
 bool is_at(const Timestamp& a, const Timestamp& b) {
   return a.batch == b.batch && saving::ends_of(a) == saving::ends_of(b);
@@ -70,370 +37,324 @@ bool is_of(const std::string& path, std::int64_t fit, const Timestamp& time) {
   }
 }
 
-constexpr const char* kWhereToSave =
-    "call it at batch_checkpoint, epoch_checkpoint or iteration_checkpoint, which come after the evaluation, or "
-    "between "
-    "two steps";
-
-StateDict load_for(const Ranks& ranks, const saving::Found& found) {
-  return saving::load(found, ranks.rank(), ranks.size());
+// What the loaders declare of the metric of save_best, whether it has been measured yet or not.
+void tell_direction(saving::RunSaver& saver, const saving::Best& best, const FitOutline& fit) {
+  for (const FitOutline::Source& source : fit.sources)
+    for (std::size_t i = 0; i < source.better.size(); ++i)
+      if (join(source.label, '/', source.metrics[i]) == best.metric) saver.prefer(source.better[i]);
 }
 
-struct Loaded {
-  StateDict state;
-  std::string path;
-  bool weights_only = false;
-};
-
-// Of a checkpoint, or of a file of weights as Python and save_weights() write them.
-Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bool weights_only);
-
-// Of a URI, whose files are kept until they are read.
-Loaded read_remote(const Ranks& ranks, const std::string& uri, bool weights_only) {
-  const saving::Scratch folder(std::filesystem::temp_directory_path(), kLoadPrefix);
-  Loaded loaded = read_checkpoint(ranks, download_from(uri, folder.path() / "files"), weights_only);
-  loaded.path = net::shown_url(uri);
-  return loaded;
-}
-
-// As rank 0 has it. Another rank that sees other files gets copies of rank 0's while it reads.
-Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_only) {
-  if (ranks.alone())
-    return net::is_uri(given) ? read_remote(ranks, given, weights_only) : read_checkpoint(ranks, given, weights_only);
-  std::optional<saving::Scratch> downloaded;
-  const std::string path = ranks.same(ranks.together([&]() -> std::string {
-    if (!ranks.first() || !net::is_uri(given)) return given;
-    downloaded.emplace(std::filesystem::temp_directory_path(), kLoadPrefix);
-    return download_from(given, downloaded->path() / "files").string();
-  }));
-  Loaded loaded;
-  ranks.together([&] {
-    if (ranks.first())
-      loaded = read_checkpoint(ranks, path, weights_only);  // its errors are everybody's, before anything is sent
-  });
-  const SharedFiles files(*ranks.world(), path);
-  ranks.together([&] {
-    if (!ranks.first()) loaded = read_checkpoint(ranks, files.path(), weights_only);
-  });
-  loaded.path = net::is_uri(given) ? net::shown_url(given) : ranks.same(loaded.path);
-  return loaded;
-}
-
-// With its placeholders replaced. Those of a URL may be in its path alone, so that messages show no secrets.
-std::string expanded(const std::string& path, const std::string& run_name) {
-  if (!path.starts_with("http://") && !path.starts_with("https://")) return saving::format_name(path, run_name);
-  const std::size_t end = std::min(path.find_first_of("?#"), path.size());
-  const std::size_t begin = std::min(path.find('/', path.find("://") + 3), end);
-  const std::string names = path.substr(begin, end - begin);
-  if (names.find_first_of("{}") == std::string::npos) return path;
-  return path.substr(0, begin) + saving::format_name(names, run_name) + path.substr(end);
-}
-
-Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bool weights_only) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    const saving::Found found = saving::open_checkpoint(path);
-    return {load_for(ranks, found), found.path.string(), weights_only || found.manifest.weights_only};
-  }
-  StateDict weights, all;
-  for (auto& [name, tensor] : read_weights(path)) weights[name] = std::move(tensor);  // damage is told first
-  if (weights.entries().empty()) throw CheckpointError(path.string(), ": has no tensors, so no weights can be loaded");
-  if (!weights_only)
-    throw ConfigError("load_path: ", path.string(), " is a file, and may have weights alone; set load_weights_only, ",
-                      "or name the folder of a checkpoint");
-  all["model"] = std::move(weights);
-  return {std::move(all), path.string(), true};
-}
-
-// Where load_weights() speaks of its own options.
-const std::string kOptionsOfTrainers =
-    "\nA trainer has load_rename for rename; for ignore it has load_ignore_keys, such as {\"model/module.fc.*\"}, with "
-    "load_strict_model_weights = false; for convert, `composer convert FILE OUT --dtype f32` writes weights of that "
-    "dtype.";
-
-// Evaluations of that run were of these, not of the weights that are loaded.
-void warn_of_averages(const StateDict& saved, const std::string& from) {
-  HandedOut handed_out;
-  try {
-    handed_out = HandedOut::in(saved);
-  } catch (const CheckpointError& error) {
-    throw CheckpointError(from, ": ", error.what());
-  }
-  if (handed_out.by.empty()) return;
-  warn(join(from, ": its trained weights are loaded, and not the averages of ", handed_out.by,
-            ", which evaluations of that run use. Load it whole, with the same algorithm",
-            handed_out.at.empty() ? "" : ", or load the file that composer convert --averages writes"));
-}
-
-void rename_weights(StateDict& state, const std::vector<Rename>& rules, bool warns) {
-  if (rules.empty() || !state.find("model")) return;
-  Renaming rename(rules);
-  StateDict renamed;
-  for (auto& [name, tensor] : std::get<StateDict>(state["model"]).entries()) {
-    const std::string to = rename(name);
-    if (renamed.find(to)) throw ConfigError("load_rename: two weights get the name ", to);
-    renamed[to] = std::move(tensor);
-  }
-  state["model"] = std::move(renamed);
-  if (warns) rename.warn_of_idle("load_rename");
+// Where a plug-in writes, or the trainer.
+std::string place_of(const std::filesystem::path& folder, const std::string& filename) {
+  return (saving::canonical_folder(folder) / filename).lexically_normal();
 }
 
 }  // namespace
 
-std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options) {
-  if (options.save_folder.empty() || !options.autoresume || options.save_weights_only) return std::nullopt;
-  if (!options.resume_with.empty()) return newest_in_common(options);
-  const std::string given = saving::format_name(options.save_folder, options.run_name);
-  const std::string folder = local_save_folder(given, options.save_staging_folder);
-  const auto fits = [&](const saving::Manifest& manifest) { return can_go_on(manifest, options.run_name); };
-  const auto is_own = [&](const RemoteCheckpoint& there) { return there.is_in_place() && fits(there.manifest); };
-  const auto find = [&] {
-    return saving::find_latest(folder, saving::format_name(options.save_latest_filename, options.run_name), fits);
-  };
-  std::optional<saving::Found> found = find();
-  if (folder == given) return found;
-  // Another machine may have trained on since, or this one may never have seen the run.
-  const auto store = net::open_store(given);
-  const auto newest = find_newest(*store, is_own);
-  if (!newest || (found && !saving::is_older(found->manifest, newest->manifest))) return found;
-  std::uint64_t bytes = 0;
-  for (const auto& file : newest->manifest.files) bytes += file.size;
-  warn(join("save_folder: downloading ", store->uri_of(newest->name()), ", ", bytes, " bytes, to ", folder));
-  const auto again = [&] { return find_newest(*store, is_own); };
-  return saving::open_checkpoint(download_unreplaced(*store, *newest, again, folder));
-}
-
-// Nothing is written yet.
-std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
-  if (options.save_folder.empty() || !ranks.first()) return nullptr;
-  const std::string given = saving::format_name(options.save_folder, state.run_name);
-  const std::string folder = local_save_folder(given, options.save_staging_folder);
-  if (!net::is_uri(given)) together = std::make_shared<const ResumesTogether>(options, state.run_name);
-  std::shared_ptr<saving::Mirror> mirror;
-  std::string begins_again;
-  if (!options.resume_with.empty()) {
-    program = resumption.found ? std::make_shared<const std::string>(resumption.found->manifest.program)
-                               : program_of_trainers();
-    begins_again = resumption.found ? "" : run_to_begin_again(folder, options.run_name);
-    resumption.begins_again = !begins_again.empty();
-  }
-  if (options.save_num_checkpoints_to_keep == 0)
-    warn(join("save_num_checkpoints_to_keep: is 0, so save_folder, ", given, ", gets no checkpoint but those of ",
-              "save_checkpoint(); -1 keeps all"));
-  if (folder != given)
-    mirror = make_remote_mirror({.uri = given,
-                                 .run_name = state.run_name,
-                                 .overwrite = options.save_overwrite,
-                                 .on_failure = options.save_on_failure,
-                                 .longest_wait = options.save_upload_timeout});
-  saving::RunSaverOptions chosen = save_options_of(options);
-  if (mirror) chosen.folder = folder;
-  return std::make_unique<saving::RunSaver>(std::move(chosen),
-                                            saving::SaverOwner{.goes_back = !options.resume_with.empty(),
-                                                               .mirror = std::move(mirror),
-                                                               .program = program ? *program : "",
-                                                               .begins_again = std::move(begins_again)},
-                                            state, resumption.found ? &resumption.found->manifest : nullptr);
-}
-
-// A damaged checkpoint of our own is not the end of the run, there are those before it.
-StateDict Trainer::Impl::read_resumed() {
-  std::optional<saving::Found>& found = resumption.found;
-  for (;;) try {
-      return load_for(ranks, *found);
-    } catch (const CheckpointError& damaged) {
-      if (!options.resume_with.empty()) throw;  // the others would not go back with it
-      const std::string given = saving::format_name(options.save_folder, state.run_name);
-      const std::string folder = local_save_folder(given, options.save_staging_folder);
-      std::optional<saving::Found> before = one_before(*found, folder);
-      if (!before && folder != given) before = one_before_in_store(*found, given, folder);
-      if (!before) throw;
-      warn(join("checkpoint: ", describe(damaged), "; going back to ", before->path.string()));
-      found = std::move(before);
-    }
-}
-
-StateDict Trainer::Impl::read_resumed_together() {
-  if (ranks.alone()) return read_resumed();
-  StateDict saved = ranks.together([&] { return ranks.first() ? read_resumed() : StateDict(); });
-  const SharedFiles files(*ranks.world(), resumption.found->path);
-  const std::string path = ranks.same(resumption.found->path.string());  // rank 0 may have gone back to another
-  const std::string manifest = ranks.same(resumption.found->manifest.to_json());
-  return ranks.together([&] {
-    if (ranks.first()) return std::move(saved);
-    resumption.found = saving::Found{path, saving::Manifest::parse(manifest, path)};
-    return load_for(ranks, saving::open_checkpoint(files.path()));
+Checkpoints::Checkpoints(const TrainerOptions& options, const Ranks& ranks, const State& state, ReplicaCheck& replicas,
+                         const std::optional<saving::Found>& resumed, SavingTogether::Shares shares)
+    : options_(options),
+      ranks_(ranks),
+      state_(state),
+      replicas_(replicas),
+      together_(options, ranks, state, std::move(shares)) {
+  ranks.together([&] {
+    if (ranks.first() && !options.save_folder.empty()) make_saver(resumed);
   });
 }
 
-// Its momentum is part of how the run would have gone on. Who ignores it when loading knows.
-void Trainer::Impl::warn_of_missing_optimizer(const StateDict& saved, const std::string& from) const {
-  if (ranks.first() && state.optimizer && !saved.find("optimizer"))
-    warn(join(from, ": has no optimizer, so that one begins anew"));
-}
+Checkpoints::~Checkpoints() = default;
 
-void Trainer::Impl::load_checkpoint() {
-  if (resumption.found) {
-    const StateDict saved = read_resumed_together();
-    const std::string path = resumption.found->path.string();
-    warn_of_missing_optimizer(saved, path);
-    check_run_state(saved, path);
-    load_weights(saved, path, /*strict=*/options.load_strict_model_weights);
-    load_run_state(saved, path, StateVisitor::Of::THIS_RUN);
-    resumption.loaded_from = path;
-  } else if (!options.load_path.empty()) {
-    load({.path = options.load_path,
-          .weights_only = options.load_weights_only,
-          .strict_model_weights = options.load_strict_model_weights,
-          .ignore_keys = options.load_ignore_keys},
-         options.load_rename);
+void Checkpoints::make_saver(const std::optional<saving::Found>& resumed) {
+  const SaveFolder folder = save_folder_of(options_, state_.run_name);
+  saving::SaverOwner owner{.goes_back = !options_.resume_with.empty()};
+  if (!net::is_uri(folder.given)) {
+    trainers_ = std::make_unique<const ResumesTogether>(options_, state_.run_name, resumed);
+    owner.program = trainers_->program();
   }
+  if (owner.goes_back && !resumed) owner.begins_again = run_to_begin_again(folder.local, options_.run_name);
+  begins_again_ = !owner.begins_again.empty();
+  if (options_.save_num_checkpoints_to_keep == 0)
+    warn(join("save_num_checkpoints_to_keep: is 0, so save_folder, ", folder.given, ", gets no checkpoint but those ",
+              "of save_checkpoint(); -1 keeps all"));
+  saving::RunSaverOptions chosen = save_options_of(options_);
+  if (folder.is_remote()) {
+    owner.mirror = make_remote_mirror({.uri = folder.given,
+                                       .run_name = state_.run_name,
+                                       .overwrite = options_.save_overwrite,
+                                       .on_failure = options_.save_on_failure,
+                                       .longest_wait = options_.save_upload_timeout});
+    chosen.folder = folder.local;
+  }
+  saver_ = std::make_unique<saving::RunSaver>(std::move(chosen), std::move(owner), state_,
+                                              resumed ? &resumed->manifest : nullptr);
 }
 
-void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& rename) {
-  if (!rename.empty() && !from.weights_only)
-    throw ConfigError("load_rename: changes names of weights alone; set load_weights_only");
-  const std::string path = expanded(from.path, state.run_name);
-  Loaded loaded = read_for_all(ranks, path, from.weights_only);
-  rename_weights(loaded.state, rename, ranks.first());
-  if (!loaded.weights_only) warn_of_missing_optimizer(loaded.state, loaded.path);
-  if (loaded.weights_only && ranks.first()) warn_of_averages(loaded.state, loaded.path);
-  saving::ignore_keys(loaded.state, from.ignore_keys);
-  if (!loaded.weights_only) check_run_state(loaded.state, loaded.path);
-  // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.
-  const bool strict = from.strict_model_weights && (from.weights_only || from.ignore_keys.empty());
-  weights_in_use.with_trained([&] {
-    try {
-      load_weights(loaded.state, loaded.path, strict);
-    } catch (const WeightsError& error) {
-      if (from.weights_only) throw WeightsError(error.what() + kOptionsOfTrainers, error.report);
-      throw;
-    }
-    if (!loaded.weights_only) load_run_state(loaded.state, loaded.path, StateVisitor::Of::ANOTHER);
+bool Checkpoints::is_resumable() const {
+  return !options_.save_folder.empty() && options_.autoresume && !options_.save_weights_only &&
+         options_.save_num_checkpoints_to_keep != 0;
+}
+
+std::string Checkpoints::identity() const {
+  if (!is_resumable()) return {};
+  std::string folder = saving::format_name(options_.save_folder, state_.run_name);
+  if (!net::is_uri(folder)) folder = std::filesystem::absolute(folder).lexically_normal();
+  while (folder.ends_with('/')) folder.pop_back();
+  return options_.run_name + '\n' + folder;
+}
+
+std::string Checkpoints::claim(const void* by, const char* who, const std::string& folder, const std::string& filename,
+                               bool whole) {
+  const std::string place = place_of(folder, filename);
+  const bool is_trainers =
+      saver_ && (place == place_of(saver_->options().folder, options_.save_filename) ||
+                 (whole && saving::canonical_folder(folder) == saving::canonical_folder(saver_->options().folder)));
+  if (is_trainers)
+    throw ConfigError(who, folder, " is the trainer's save_folder, whose checkpoints would be taken for these, and ",
+                      "these for the trainer's; set another folder", whole ? "" : ", or another filename");
+  if (writers_.try_emplace(place, by).first->second != by)
+    throw ConfigError(who, folder, " is where another one writes, with the names ", filename,
+                      ", so that each would meet the other's; set another folder, or another filename");
+  if (!is_resumable() || !saver_) return {};
+  util::Checksum sum;
+  for (const std::string& text : {saver_->options().run_id, filename}) sum.update(text.c_str(), text.size() + 1);
+  const std::string text = sum.text();
+  return text.substr(text.find(':') + 1);
+}
+
+void Checkpoints::begin_run(bool has_callbacks) {
+  ranks_.together([&] {  // on all ranks, whose options have not been compared yet
+    if (!is_resumable() || !saver_ || !has_callbacks) return;
+    const std::filesystem::path& folder = saver_->options().folder;
+    if (state_.resumes) return saving::RunMark::end_left(folder, options_.run_name);
+    mark_.emplace(folder, options_.run_name, saver_->options().run_id);
+    if (mark_->was_left() && !begins_again_) saver_->take_run_id(mark_->run_id());
+    begins_again_ = begins_again_ || mark_->was_left();
   });
-  if (options.seed && state.seed != *options.seed)
-    warn(join("load_path: the run goes on with the seed of ", loaded.path, ", ", state.seed,
-              ", and not with .seed = ", *options.seed, "; set load_weights_only to begin a run of its own"));
-  resumption.loaded_from = loaded.path;
+  begins_again_ = ranks_.same(std::uint64_t{begins_again_}) != 0;
 }
 
-void Trainer::Impl::require_own_weights(const char* call) const {
-  if (const std::string* algorithm = engine.open_algorithm())
-    throw ConfigError(call, ": at ", to_string(last_event), ' ', *algorithm, " may have exchanged the weights; ",
-                      kWhereToSave);
+void Checkpoints::refuse_run() {
+  if (mark_ && !mark_->was_left()) mark_->end();
 }
 
-// Where all that follows a batch, an epoch or an iteration is done.
-void Trainer::Impl::require_exact_place(const char* call) const {
-  const Event at = last_of_training;
-  const bool is_exact = at == Event::FIT_START || at == Event::BATCH_CHECKPOINT || at == Event::EPOCH_CHECKPOINT ||
-                        at == Event::ITERATION_CHECKPOINT || at == Event::FIT_END;
-  if (busy && fit && !is_exact)
-    throw ConfigError(call, ": a run cannot go on exactly from ", to_string(last_event), "; ", kWhereToSave);
+void Checkpoints::end_run(bool well) {
+  try {
+    if (saver_ && saver_->has_notes()) saver_->finish();
+  } catch (...) {
+    warn(join("checkpoint: ", describe(std::current_exception())));
+  }
+  if (saver_ && well) saver_->tell_without_best(state_);
+  if (mark_ && well) mark_->end();
+}
+
+// Once there is a checkpoint to resume from.
+void Checkpoints::end_mark_if_saved() {
+  if (!mark_ || saver_->newest().empty()) return;
+  mark_->end();
+  mark_.reset();
+}
+
+void Checkpoints::check_trainers() const {
+  if (trainers_) trainers_->check();
+}
+
+void Checkpoints::check_fit(const FitOutline& fit, const Feed& feed, bool may_set_metrics) const {
+  if (!saver_) return;
+  check_share(options_.save_interval, "save_interval", feed);
+  fit.check_interval("save_interval", options_.save_interval, kOnlyAtEnd, state_);
+  if (!options_.save_best) return;
+  saving::check_best("save_best", *options_.save_best, fit, state_, may_set_metrics);
+  tell_direction(*saver_, *options_.save_best, fit);
+}
+
+void Checkpoints::begin_fit() const {
+  if (saver_) saver_->begin_fit(state_);
+}
+
+void Checkpoints::check_first_batch() const {
+  if (saver_) check_without_tokens(options_.save_interval, "save_interval");
+}
+
+void Checkpoints::count_from_zero() {
+  if (saver_) saver_->count_from_zero();
+}
+
+void Checkpoints::abandon_fit() {
+  if (saver_) saver_->abandon();
+}
+
+void Checkpoints::end_fit() {
+  if (saver_) saver_->end_fit();
+}
+
+bool Checkpoints::have_batch() const { return saver_ && saver_->last_saved_batch() == state_.timestamp.batch; }
+
+void Checkpoints::warn_of_unsaved() const {
+  if (!saver_ || have_batch() || saver_->is_saved(state_)) return;
+  const std::int64_t saved = std::max<std::int64_t>(saver_->last_saved_batch(), 0);
+  warn(join("save_folder: the fit is dropped without end(), so what was trained from batch ", saved, " to batch ",
+            state_.timestamp.batch, " is not saved"));
+}
+
+// Whether rank 0 has it for due, if all ranks are needed for it.
+bool Checkpoints::is_agreed(bool due) const { return need_all_ranks() ? ranks_.any(due) : due; }
+
+// A periodic one.
+void Checkpoints::save() {
+  if (need_all_ranks())
+    together_.save(saver_.get(), [this] { write(); });
+  else if (saver_)
+    write();
+}
+
+// Of rank 0.
+void Checkpoints::write() {
+  if (trainers_) trainers_->count_save(state_.timestamp.batch);
+  saver_->save_periodic(state_);
+}
+
+void Checkpoints::save_begin(bool due) {
+  if (!ranks_.any(due && is_resumable())) return;
+  replicas_.compare();
+  save();
+  if (saver_) saver_->wait();
+  together_.wait();
+}
+
+void Checkpoints::save_if_due(Event event) {
+  if (mark_ && saver_->paths().size() > 1) end_mark_if_saved();  // all but the last are on disk
+  const bool compared = event != Event::BATCH_CHECKPOINT;
+  if (compared) replicas_.compare();
+  together_.rethrow_error();
+  if (is_agreed(saver_ && saver_->is_due(event, state_))) {
+    if (need_all_ranks()) replicas_.compare();
+    save();
+  }
+  if (compared && !need_all_ranks()) replicas_.take_saved();  // else the others hear of it
+}
+
+void Checkpoints::save_last() {
+  replicas_.compare();
+  if (is_agreed(saver_ && saver_->is_due_last(state_))) save();
+}
+
+void Checkpoints::check_name(const std::string& name) const {
+  ranks_.together([&] {
+    if (saver_) saver_->check_name_by_hand(name, state_);
+  });
 }
 
 // As long as nothing new is trained, the program repeats what it did before: what the run has under that name keeps its
 // weights. Once a fit goes on, that is what was saved at this moment: the program had not come to a later call.
-std::string Trainer::Impl::made_before(const std::string& name) const {
+std::string Checkpoints::made_before(const std::string& name, const Resumption& resumption, std::int64_t fit) const {
   const bool goes_on = !resumption.found;
-  if (goes_on && !(resumption.went_on && is_at(*resumption.went_on, state.timestamp))) return {};
-  const std::string path = ranks.same(ranks.together([&] {
-    std::string found = saver ? saver->made_before(name, state) : "";
-    return goes_on && !found.empty() && !is_of(found, fits.place->number, state.timestamp) ? "" : found;
+  if (goes_on && !(resumption.went_on && is_at(*resumption.went_on, state_.timestamp))) return {};
+  const std::string path = ranks_.same(ranks_.together([&] {
+    std::string found = saver_ ? saver_->made_before(name, state_) : "";
+    return goes_on && !found.empty() && !is_of(found, fit, state_.timestamp) ? "" : found;
   }));
-  if (!path.empty() && ranks.first())
+  if (!path.empty() && ranks_.first())
     warn(join("save_checkpoint: ", path, " stays as the run has saved it before ", resumption.loaded_from,
               ", because a program that is started again repeats its calls until it trains on; to save what there is ",
               "now, give it another name"));
   return path;
 }
 
-std::string Trainer::Impl::save_by_hand(const std::string& name) {
-  if (!ranks.any(!options.save_folder.empty()))
-    throw ConfigError("save_checkpoint: there is no save_folder to write it to");
-  if (finding_lr) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
-  require_own_weights("save_checkpoint");
-  require_exact_place("save_checkpoint");
-  ranks.together([&] {
-    if (saver) saver->check_name_by_hand(name, state);
-  });
-  return located([&] {
-    const std::string path = made_before(name);
-    return path.empty() ? write_by_hand(name) : path;
-  });
-}
-
-namespace {
-
-// The checkpoint as the user named its folder, which may be a URI.
-std::string shown_checkpoint(const std::string& path, const TrainerOptions& options, const std::string& run_name) {
-  const std::string given = saving::format_name(options.save_folder, run_name);
-  const std::string folder = local_save_folder(given, options.save_staging_folder);
-  return folder == given ? path : given + "/" + std::filesystem::relative(path, folder).string();
-}
-
-std::string position(const Timestamp& now) { return join("epoch ", now.epoch, ", batch ", now.batch); }
-
-}  // namespace
-
-void Trainer::Impl::tell_resumed() {
-  if (!resumption.found || !ranks.first()) return;
-  Progress progress = this->progress();
-  if (progress.epoch_is_complete()) progress.now = progress.now.to_next_epoch();  // that is all that is left to do
-  const std::string from =
-      join(shown_checkpoint(resumption.loaded_from, options, state.run_name), " (", position(state.timestamp), ')');
-  if (const std::string finished = resumption.finished(); !finished.empty())
-    warn(join("this run is complete: ", from, " was saved after a stop: ", finished,
-              "; to train on, change the options of who has decided that, or call fit() a second time"));
-  else if (progress.limit_reached())
-    warn(join("this ", fits.place->number == 0 ? "run" : "fit", " is complete: ", from, " has reached max_duration, ",
-              *state.max_duration));
+std::string Checkpoints::save_by_hand(const std::string& name, const Resumption& resumption, std::int64_t fit) {
+  std::string path = made_before(name, resumption, fit);
+  if (!path.empty()) return path;
+  replicas_.compare(/*modes=*/false);
+  const auto write = [&] { path = saver_->save_by_hand(name, state_); };
+  if (need_all_ranks())
+    together_.save(saver_.get(), write, /*by_hand=*/true);
   else
-    warn(join("resumed from ", from));
+    ranks_.together([&] {
+      if (saver_) write();
+    });
+  replicas_.take_saved();
+  share_paths();
+  return ranks_.same(path);
 }
 
-// At the end of a fit, in case that nobody saw the warning hours ago.
-void Trainer::Impl::tell_nan() const {
-  if (const auto since = train_step.nan_since(); since && ranks.first())
-    warn(join("the training loss has been NaN since batch ", *since, state.device.is_cpu() ? "" : " or before",
-              ", up to the end of this fit at batch ", state.timestamp.batch,
-              ": nothing was learnt from there on. The callback NaNMonitor ends a run at the first ",
-              "NaN, and says where it comes from"));
+void Checkpoints::finish() {
+  if (saver_) {
+    saver_->note_metrics(state_);  // the last evaluation of a fit comes after its last checkpoint
+    saver_->finish();
+  }
+  together_.wait();
+  end_mark_if_saved();
+  share_paths();
 }
 
-void Trainer::Impl::tell_interrupted() {
-  if (!interrupted() || !run_link || !ranks.first()) return;  // a trial says nothing
-  std::string text = join("interrupted (", fit->ending.signal() == SIGINT ? "SIGINT" : "SIGTERM", ") after batch ",
-                          state.timestamp.batch);
-  if (!saver)
+void Checkpoints::write_notes() {
+  if (saver_ && saver_->has_notes()) saver_->finish();
+  share_paths();
+}
+
+// As text: the best, then all, each with a zero behind it, which no path contains.
+void Checkpoints::share_paths() {
+  if (ranks_.alone()) return;
+  std::string text;
+  if (saver_) {
+    text = saver_->best_path(state_).value_or("") + '\0';
+    for (const std::string& path : saver_->paths()) text += path + '\0';
+  }
+  text = ranks_.same(text);
+  of_rank_0_ = {};
+  std::vector<std::string> paths;
+  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    end = text.find('\0', begin);
+    paths.push_back(text.substr(begin, end - begin));
+  }
+  if (paths.empty()) return;
+  if (!paths.front().empty()) of_rank_0_.best = paths.front();
+  of_rank_0_.all.assign(paths.begin() + 1, paths.end());
+}
+
+// A trial says nothing.
+void Checkpoints::tell_interrupted(int signal) const {
+  if (signal == 0 || !state_.run || !ranks_.first()) return;
+  std::string text =
+      join("interrupted (", signal == SIGINT ? "SIGINT" : "SIGTERM", ") after batch ", state_.timestamp.batch);
+  if (!saver_)
     text += "; nothing is saved, because there is no save_folder";
-  else if (saver->newest().empty())
+  else if (saver_->newest().empty())
     text += "; nothing is saved, because of save_interval";
-  else if (const std::string newest = saver->options().folder / saver->newest();
-           saver->last_saved_batch() == state.timestamp.batch)
-    text +=
-        join("; saved to ", newest, options.save_weights_only || !options.autoresume ? "" : "; start again to resume");
+  else if (const std::string newest = saver_->options().folder / saver_->newest(); have_batch())
+    text += join("; saved to ", newest,
+                 options_.save_weights_only || !options_.autoresume ? "" : "; start again to resume");
   else
     text += join("; what came after ", newest, " is not saved, because of save_interval");
-  if (saver && net::is_uri(options.save_folder)) {
-    const auto left = state.run->time_left();
-    text += "; waiting for uploads to " + saving::format_name(options.save_folder, state.run_name);
+  if (saver_ && net::is_uri(options_.save_folder)) {
+    const auto left = state_.run->time_left();
+    text += "; waiting for uploads to " + saving::format_name(options_.save_folder, state_.run_name);
     if (left) text += join(", up to ", std::lround(std::max(0.0, left->count())), " s");
     text += "; another signal ends the process, and the next start uploads what is missing";
   }
   warn(text);
 }
 
-std::string Trainer::save_checkpoint(const std::string& name) { return impl().save_by_hand(name); }
-
-std::vector<std::string> Trainer::saved_checkpoints() const {
-  return impl().saver ? impl().saver->paths() : impl().saved_by_rank_0.all;
+void Checkpoints::wait_for_mirror() const {
+  ranks_.while_first([this] {
+    if (saver_) saver_->wait_for_mirror(state_);
+  });
 }
 
-std::optional<std::string> Trainer::best_checkpoint() const {
-  return impl().saver ? impl().saver->best_path(impl().state) : impl().saved_by_rank_0.best;
+void Checkpoints::note_begun(const Resumption& resumption) {
+  if (saver_ && resumption.found) saver_->note_begun(state_, resumption.weights);
 }
 
-const std::string& Trainer::resumed_from() const { return impl().resumption.loaded_from; }
+std::vector<std::string> Checkpoints::paths() const { return saver_ ? saver_->paths() : of_rank_0_.all; }
+
+std::optional<std::string> Checkpoints::best() const { return saver_ ? saver_->best_path(state_) : of_rank_0_.best; }
+
+void Checkpoints::visit_state(StateVisitor& visit, std::uint64_t weights) {
+  if (!saver_ || (visit.is_loading() && !visit.has("saver"))) return;
+  StateDict saved;
+  if (!visit.is_loading()) saver_->save_state(saved, weights);
+  visit("saver", saved);
+  if (visit.is_loading()) saver_->load_state(saved, state_.timestamp.batch, state_.timestamp, weights);
+}
 
 }  // namespace composer

@@ -13,19 +13,15 @@ Progress Trainer::Impl::progress() const {
           .previous = state.previous_timestamp,
           .limit = fit && !fit->limited ? OptionalTime() : state.max_duration,
           .iteration_length = state.iteration_length,
-          .epoch_length = fit ? epoch_length() : std::nullopt};
-}
-
-// In batches; unset: unknown, or no epoch ends.
-std::optional<std::int64_t> Trainer::Impl::epoch_length() const {
-  return fit->source.has_loader() && has_own_loaders() ? joint_length : fit->source.epoch_length();
+          .epoch_length = fit ? data.epoch_length(fit->source, ranks) : std::nullopt};
 }
 
 bool Trainer::Impl::next_batch() {
-  std::optional<Batch> batch =
-      fit->source.has_loader() && has_own_loaders() ? next_of_own_loader() : read_batch(state.timestamp.batch_in_epoch);
+  std::optional<Batch> batch = fit->source.has_loader() && ranks.have_own_loaders()
+                                   ? next_of_own_loader()
+                                   : read_batch(state.timestamp.batch_in_epoch);
   if (batch) state.batch = std::move(*batch);
-  state.dataloader_len = epoch_length();
+  state.dataloader_len = data.epoch_length(fit->source, ranks);
   return batch.has_value();
 }
 
@@ -137,6 +133,15 @@ void Trainer::Impl::log_final_time() {
                       {"time/batch_in_epoch", now.batch_in_epoch},
                       {"time/sample_in_epoch", now.sample_in_epoch}});
   if (now.token > 0) logger.log_metrics({{"time/token", now.token}, {"time/token_in_epoch", now.token_in_epoch}});
+}
+
+// At the end of a fit, in case that nobody saw the warning hours ago.
+void Trainer::Impl::tell_nan() const {
+  if (const auto since = train_step.nan_since(); since && ranks.first())
+    warn(join("the training loss has been NaN since batch ", *since, state.device.is_cpu() ? "" : " or before",
+              ", up to the end of this fit at batch ", state.timestamp.batch,
+              ": nothing was learnt from there on. The callback NaNMonitor ends a run at the first ",
+              "NaN, and says where it comes from"));
 }
 
 void Trainer::Impl::note_signal(int signal) {

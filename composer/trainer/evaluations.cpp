@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "composer/core/model_access.h"
+#include "composer/trainer/ranks.h"
 
 namespace composer {
 
@@ -40,6 +41,14 @@ std::vector<EvalRun*> Evaluations::pending() {
   for (EvalRun& run : runs_)
     if (std::ranges::count(pending_, run.feed.label()) > 0) pending.push_back(&run);
   return pending;
+}
+
+bool Evaluations::judges(const EvalRun& run, const Feed& feed, bool is_cut, const Ranks& ranks) const {
+  const bool is_own = std::ranges::any_of(runs_, [&](const EvalRun& own) { return &own == &run; });
+  const auto has_label = [&](const EvalRun& own) { return own.feed.label() == run.feed.label(); };
+  if (!is_own && std::ranges::any_of(runs_, has_label)) return false;
+  const auto all = is_own ? run.feed.num_batches() : run.feed.loader()->num_batches();
+  return !ranks.any(is_cut && feed.num_batches() != all);
 }
 
 void Evaluations::count_from_zero() {

@@ -18,6 +18,8 @@
 
 namespace composer {
 
+class Ranks;
+
 // An evaluator while a trainer has it.
 struct EvalRun {
   Evaluator evaluator;
@@ -48,6 +50,9 @@ class Evaluations {
   void done(const EvalRun& run);
   std::vector<EvalRun*> pending();
   bool has_pending() const { return !pending_.empty(); }
+  // Whether what is measured on `feed` judges checkpoints: not if that leaves out some of the data of `run`, or if they
+  // are others than those which the trainer evaluates under this label.
+  bool judges(const EvalRun& run, const Feed& feed, bool is_cut, const Ranks& ranks) const;
   void count_from_zero();  // time was reset: nothing has been due yet
 
   void visit_pending(StateVisitor& visit) { visit("pending_evaluations", pending_); }

@@ -25,6 +25,9 @@ struct WeightsReport;
 class Feed;
 class StateDict;
 
+// Of what comes at the end of epochs, in a fit that has none.
+constexpr const char* kOnlyAtEnd = "so only end() does it";
+
 // A limit of a run or fit: counted, and not before the start; in iterations only if these end.
 void check_limit(Time limit, const char* option, const OptionalTime& iteration_length);
 

@@ -50,7 +50,8 @@ struct Fits {
     interrupted_by = 0;
     ended_by.clear();
   }
-  void repeat() { next = place->number; }  // the next one is the last one again
+  void repeat() { next = place->number; }                            // the next one is the last one again
+  std::int64_t number() const { return place ? place->number : 0; }  // of the last one
   bool owes() const { return owed || end_is_owed; }
   void forget_owed() {
     owed.reset();

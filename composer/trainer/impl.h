@@ -11,9 +11,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "composer/checkpoint/part_writer.h"
-#include "composer/checkpoint/run_lock.h"
-#include "composer/checkpoint/run_saver.h"
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
@@ -26,6 +23,8 @@
 #include "composer/step/train_step.h"
 #include "composer/step/weights_in_use.h"
 #include "composer/trainer/asides.h"
+#include "composer/trainer/calls.h"
+#include "composer/trainer/checkpoints.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
 #include "composer/trainer/fits.h"
@@ -37,13 +36,13 @@
 #include "composer/trainer/resumption.h"
 #include "composer/trainer/signals.h"
 #include "composer/trainer/trainer.h"
+#include "composer/trainer/training_data.h"
 #include "composer/tuning/pace.h"
 #include "composer/tuning/tune_cache.h"
 #include "composer/util/own_random.h"
 
 namespace composer {
 
-class ResumesTogether;
 class Tuner;
 
 std::vector<std::string> labels_of(const std::vector<EvalRun>& runs);
@@ -51,33 +50,9 @@ std::vector<std::string> labels_of(const std::vector<EvalRun>& runs);
 // Throws ConfigError for what can be told without a run; before any callback is opened.
 void check_options(const TrainerOptions& options, at::Device device);
 
-// The same of resume_with.
-void check_resume_with(const TrainerOptions& options);
-
-// The newest checkpoint of this run, if it is to go on from there.
-std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options);
-
-// The checkpoints of a run, in the order in which they were written.
-struct SavedPaths {
-  std::vector<std::string> all;
-  std::optional<std::string> best;
-};
-
-// True while it lives.
-class Flag {
- public:
-  explicit Flag(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
-  ~Flag() { flag_ = before_; }
-  Flag(const Flag&) = delete;
-  Flag& operator=(const Flag&) = delete;
-
- private:
-  bool& flag_;
-  bool before_;
-};
-
-// What .tune has found in this process, and whether that still holds.
+// What .tune has chosen, what it has found in this process, and whether that still holds.
 struct Tuning {
+  std::optional<Tuned> chosen;     // here or in the saved run
   std::vector<std::string> lines;  // one for each choice
   // The following only where the times of steps are compared with what was measured.
   std::string key;         // of the choices in the cache; empty: they are not there any more
@@ -116,14 +91,12 @@ struct Trainer::Impl {
   void evaluate_all(const std::vector<EvalRun*>& runs);
   bool evaluate(EvalRun& run, Feed& feed, bool judges = true, bool to_the_end = false);
   void evaluate_batch(EvalRun& run, const Feed& feed, AsideForward& forward);
-  bool judges(const EvalRun& run, const Feed& feed, bool is_own, bool is_cut) const;
   void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end);
   std::vector<Outputs> predict(Feed feed, bool return_outputs);
   class Opened;
   void fire(Event event, bool to_all = true) {
-    last_event = event;
+    calls.note(event);
     if (dist::World* world = ranks.world()) world->at(to_string(event), state.timestamp.epoch, state.timestamp.batch);
-    if (event < Event::EVAL_BEFORE_ALL) last_of_training = event;
     to_all ? engine.run_event(event) : engine.run_algorithms_alone(event);
   }
 
@@ -143,7 +116,6 @@ struct Trainer::Impl {
   void commit(FitPlan plan);
   void commit_lasting(FitPlan& plan);
   void skip_fit(FitPlan plan);
-  Feed feed_of(const FitOptions& fit) const;
   OptionalTime goal_of(const FitOptions& fit, const Timestamp& from) const;
   OptionalTime end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
                       bool needs_limit) const;
@@ -151,15 +123,15 @@ struct Trainer::Impl {
   void make_optimizer(optim::NamedParameters before_init);
   void check_first_batch();
   // Otherwise they are as the program has them around the call.
-  bool decides_products() const { return options.products != Products::TUNED || tuned || tunes(); }
+  bool decides_products() const { return options.products != Products::TUNED || tuning.chosen || tunes(); }
   void finish_fit();
   void abandon_fit();
   std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;
   void declare_metrics();
-  void activate(const Feed& feed);
   void log_hyperparameters();
   void log_algorithms();
   void log_options();
+  StateDict hyperparameters(const StateDict& before) const;
 
   // tuning.cpp: what .tune chooses, and when it chooses again
   bool tunes() const;  // `tune`, or products alone
@@ -171,38 +143,12 @@ struct Trainer::Impl {
   void tune_again();
   Tuner tuner(const Feed& feed, kernels::ProductTable* table);
 
-  // checkpoints.cpp: when they are written, and which is loaded
-  std::unique_ptr<saving::RunSaver> make_saver();
-  StateDict read_resumed();
-  StateDict read_resumed_together();
+  // loading.cpp: what is loaded
   void load_checkpoint();
-  void warn_of_missing_optimizer(const StateDict& saved, const std::string& from) const;
-  void load(const LoadOptions& from, const std::vector<Rename>& rename = {});
-  void require_own_weights(const char* call) const;
-  void require_exact_place(const char* call) const;
-  std::string save_by_hand(const std::string& name);
-  std::string made_before(const std::string& name) const;
-  void tell_resumed();
-  void tell_interrupted();
-  void tell_nan() const;
+  void load(const LoadOptions& from, const std::vector<Rename>& rename);
+  void load_run_state(const StateDict& saved, const std::string& from, StateVisitor::Of of);
 
-  // saving_together.cpp: what all ranks do when one is written
-  void save_if_due(Event event);
-  void save_last();
-  void save_begin();
-  void save_periodic();
-  std::string write_by_hand(const std::string& name);
-  void wait_for_saves();
-  void write_notes();
-  void share_saved();
-  bool saves_together() const;
-  void save_together(const std::function<void()>& save, bool by_hand = false);
-  void check_parts();
-  StateDict own_optimizer();
-  StateDict own_part();
-  saving::PartWriter& parts_writer();
-
-  // run_state.cpp: what is in them
+  // run_state.cpp: what is saved
   class AsRun;
   // Cuts the run off from the trainer when that ends, or before: a copy of the state may outlive it.
   class RunLink {
@@ -218,31 +164,21 @@ struct Trainer::Impl {
     std::shared_ptr<SignalWatch> signals_;
   };
   StateDict run_state(bool weights_only);
-  void check_run_state(const StateDict& saved, const std::string& from) const;
-  void load_run_state(const StateDict& saved, const std::string& from, StateVisitor::Of of);
-  void compare_options();
-  void load_weights(const StateDict& saved, const std::string& from, bool strict);
-  void visit_logged(StateVisitor& visit);
   void visit_state(StateVisitor& visit);
+  void visit_logged(StateVisitor& visit);
   void visit_measured(StateVisitor& visit);
-  bool is_resumable() const;
-  void mark_begun();
-  void end_mark_if_saved();
-  optim::OwnsState owns_state();
-  void restore_random();
-  void restore_given();
-  void restore_scale();
-  void restore_settings();
+  void visit_own_optimizer(StateVisitor& visit);
+  StateDict own_optimizer();
+  StateDict own_part();
 
   // counting.cpp: what is counted and logged between the events
   Progress progress() const;
-  std::optional<std::int64_t> epoch_length() const;
-  bool has_own_loaders() const { return !ranks.alone() && !ranks.splits(); }
   bool next_batch();
   std::optional<Batch> read_batch(std::int64_t batch_in_epoch);
   std::optional<Batch> next_of_own_loader();
   bool next_batch_aside(Feed& feed, Timestamp& timestamp);
   void count_batch_aside(const Feed& feed, Timestamp& timestamp);
+  void tell_nan() const;
   void note_signal(int signal);
   OwnRandom random_aside(std::string_view label, std::int64_t call = 0) const;
   // What several ranks do in addition; nothing for one.
@@ -267,11 +203,8 @@ struct Trainer::Impl {
   // trainer.cpp: who may be called when
   void require_open(const char* call) const;
   void require_fit(const char* call) const;
-  void require_idle(const char* call) const;
-  void require_no_trial(const char* call) const;
   void close();
   void release();
-  void warn_of_unsaved() const;
   void tell_watchers(const std::exception_ptr& error) noexcept;
   template <class F>
   auto located(F&& run);
@@ -280,6 +213,7 @@ struct Trainer::Impl {
 
   TrainerOptions options;
   Ranks ranks;
+  Calls calls;
   Resumption resumption;
   State state;
   OwnRandom random;
@@ -288,31 +222,18 @@ struct Trainer::Impl {
   std::shared_ptr<SignalWatch> signals = std::make_shared<SignalWatch>();  // within a fit, with handle_signals
   LearningRates rates;
   Logger logger;
-  Feed train;                                // of the next fit, unless it is given another
-  std::optional<std::int64_t> joint_length;  // of its epochs, where ranks have loaders of their own
-  const Loader* own_loader = nullptr;        // of the options, as `train` has it
+  TrainingData data;  // of the next fit, unless it is given another
   Evaluations evaluations;
   KeptSettings settings;
   Fits fits;
   TrainStep train_step;
   ReplicaCheck replicas{ranks, state, train_step};
   Asides asides;
-  Tuning tuning;                         // what .tune has found in this process
-  std::optional<Tuned> tuned;            // what it has chosen, here or in the saved run
-  Event last_event = Event::INIT;        // for errors
-  Event last_of_training = Event::INIT;  // likewise, without those of evaluation and prediction
-  bool busy = false;                     // in a call of begin(), step(), end(), eval(), predict() or find_lr()
-  bool finding_lr = false;
+  Tuning tuning;
   LoggedHyperparameters logged;
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
-  std::shared_ptr<const std::string> program;       // of the trainers that resume together, while they live
-  std::shared_ptr<const ResumesTogether> together;  // of rank 0: what the others need to know of this one
-  std::unique_ptr<saving::RunSaver> saver;          // of rank 0
-  std::optional<saving::RunMark> mark;              // likewise, while it has no checkpoint
-  std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on
-  SavedPaths saved_by_rank_0;                       // likewise
-  std::optional<StateDict> whole_optimizer;         // while rank 0 saves what all ranks have of it
+  Checkpoints checkpoints;
   WeightsInUse weights_in_use{state, engine};
   Engine engine;  // the last: callbacks that it closes may ask for all of the above
 };
@@ -363,8 +284,8 @@ void Trainer::Impl::count_batch_after(F&& report) {
 // program may be about to end.
 template <class F>
 auto Trainer::Impl::located(F&& run) {
-  if (fit && !busy) fit->move_here();
-  const Flag in_call(busy);
+  if (fit && !calls.busy()) fit->move_here();
+  const Flag in_call = calls.begin();
   const ProcessScope in_force(process, fit.has_value());
   const RandomScope draws(random);
   std::optional<kernels::ProductScope> multiplies;
@@ -387,7 +308,7 @@ auto Trainer::Impl::located(F&& run) {
     } catch (const RunError&) {
       throw;  // the engine has said where
     } catch (...) {
-      throw_nested<RunError>(code_after(last_event), " failed after ", to_string(last_event), ", epoch ",
+      throw_nested<RunError>(code_after(calls.last()), " failed after ", to_string(calls.last()), ", epoch ",
                              state.timestamp.epoch, ", batch ", state.timestamp.batch);
     }
   }

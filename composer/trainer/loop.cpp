@@ -35,7 +35,7 @@ void Trainer::Impl::Opened::cut_short() {
 }
 
 void Trainer::Impl::construct() {
-  mark_begun();
+  checkpoints.begin_run(/*has_callbacks=*/!engine.callbacks().empty());
   auto before_init = state.optimizer ? optim::parameters_of(as_module(*state.model)) : optim::NamedParameters();
   open_plugins();
   make_optimizer(std::move(before_init));
@@ -43,7 +43,7 @@ void Trainer::Impl::construct() {
   set_up();
   fire(Event::BEFORE_LOAD);
   load_checkpoint();
-  share_saved();
+  checkpoints.share_paths();
   share_model();
   use_saved_products();
   {
@@ -54,12 +54,11 @@ void Trainer::Impl::construct() {
   rates.read(state);
 }
 
-// Who refuses files of others there has not begun the run.
 void Trainer::Impl::open_plugins() {
   try {
     fire(Event::INIT);
   } catch (...) {
-    if (mark && !mark->was_left()) mark->end();
+    checkpoints.refuse_run();
     throw;
   }
 }
@@ -69,22 +68,23 @@ void Trainer::Impl::begin() {
   settings.train(as_module(*state.model));
   tune();
   log_options();
-  save_begin();
+  if (fit->follows_pause) resumption.keep_random(random);
+  checkpoints.save_begin(/*due=*/fit->begins_after_pause);
   fit->follows_pause = false;
   fire(Event::FIT_START);
-  restore_settings();
+  resumption.restore_settings(as_module(*state.model));
   check_trains_all(as_module(*state.model), *state.optimizer);
   settings.train(as_module(*state.model));  // also what was made at FIT_START
   settings.note(as_module(*state.model));
-  compare_options();
-  tell_resumed();
+  resumption.compare_options(ranks, [this] { return hyperparameters({}); });
+  resumption.tell(options, state, progress(), /*in_first_fit=*/fits.number() == 0);
   replicas.compare();
-  if (saver && resumption.found) saver->note_begun(state, resumption.weights);
+  checkpoints.note_begun(resumption);
   resumption.go_on(state.timestamp);
-  restore_random();
+  resumption.restore_random(random);
   make_up();
   if (const std::string finished = resumption.finished(); !finished.empty()) {
-    if (saver) saver->note_finish();
+    checkpoints.note_finish();
     state.stop.ask(finished, Stop::FINISHED);
     resumption.waiting.drop({"stop"});
   }
@@ -103,7 +103,7 @@ void Trainer::Impl::make_up() {
 // One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that
 // stops between two steps goes on from there.
 bool Trainer::Impl::step() {
-  if (saver) saver->note_metrics(state);  // what was measured since the last step, before the weights change
+  checkpoints.note_metrics();  // what was measured since the last step, before the weights change
   const bool asked = stop_asked();
   const Progress before = progress();
   if (fit->ending.decide(before.limit_reached(), asked)) return false;
@@ -126,7 +126,7 @@ bool Trainer::Impl::step() {
   if (std::exchange(fit->first_batch, false)) check_first_batch();
   fire(Event::AFTER_DATALOADER);
   fire(Event::BATCH_START);
-  if (saver) saver->note_step(state);  // the same, up to here
+  checkpoints.note_step();  // the same, up to here
   log_batch_time();
   const Feed& feed = fit->source.feed();
   train_step.start(feed, time_of_ranks());
@@ -138,7 +138,7 @@ bool Trainer::Impl::step() {
       train_step.report_metrics();
     });
   }
-  if (saver) saver->note_trained(state);
+  checkpoints.note_trained();
   fire_end(Event::BATCH_END);
   evaluate_if_due(Event::BATCH_END);
   checkpoint(Event::BATCH_CHECKPOINT);
@@ -203,23 +203,20 @@ void Trainer::Impl::end() {
   const bool asked = stop_asked();
   fit->ending.decide_last(progress().limit_reached(), asked);
   state.stop.see();
-  save_last();
+  checkpoints.save_last();
   log_final_time();
   fire(Event::FIT_END);
-  if (saver) saver->tell_changed(state);
+  checkpoints.tell_changed();
   replicas.compare(/*modes=*/false);
   evaluate_if_due(Event::FIT_END);  // after FIT_END, as in Composer
   share_last_buffers();
   state.optimizer->zero_grad(/*set_to_none=*/true);
-  wait_for_saves();
-  share_saved();
+  checkpoints.finish();
   fits.end_is_owed = false;
   fits.failed = false;
   tell_nan();
-  tell_interrupted();  // before uploads, which may take long or fail
-  ranks.while_first([this] {
-    if (saver) saver->wait_for_mirror(state);
-  });
+  checkpoints.tell_interrupted(fit->ending.signal());
+  checkpoints.wait_for_mirror();  // the last, because it may take long or fail
 }
 
 void Trainer::Impl::fire_end(Event event) {
@@ -248,7 +245,7 @@ void Trainer::Impl::checkpoint(Event event) {
     fits.owed->from = Owed::SAVE;
     fire(event);
   }
-  save_if_due(event);
+  checkpoints.save_if_due(event);
   fits.owed.reset();
 }
 
@@ -296,7 +293,7 @@ bool Trainer::Impl::evaluate(EvalRun& run, Feed& feed, bool judges, bool to_the_
   run.metrics.report(state, logger, /*keep_if_empty=*/false, ranks.world());
   if (!judges || !of_one_model) state.metrics.outdate(feed.label());
   evaluation.close();
-  if (saver) saver->note_evaluation(state);
+  checkpoints.note_evaluation();
   return true;
 }
 
@@ -325,15 +322,6 @@ void Trainer::Impl::evaluate_batch(EvalRun& run, const Feed& feed, AsideForward&
   run.microbatch.for_each_part(feed, Batch(state.batch), state.device, use, undo);
 }
 
-// What `feed` leaves out of the data, or that they are others than those which the trainer evaluates under this label,
-// makes it a look that judges no checkpoint.
-bool Trainer::Impl::judges(const EvalRun& run, const Feed& feed, bool is_own, bool is_cut) const {
-  const auto has_label = [&](const EvalRun& own) { return own.feed.label() == run.feed.label(); };
-  if (!is_own && std::ranges::any_of(evaluations.runs(), has_label)) return false;
-  const auto all = is_own ? run.feed.num_batches() : run.feed.loader()->num_batches();
-  return !ranks.any(is_cut && feed.num_batches() != all);
-}
-
 void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end) {
   const Unbilled unbilled(fit ? &*fit : nullptr);
   const std::int64_t call = asides.next_call(state.timestamp.batch);
@@ -346,7 +334,7 @@ void Trainer::Impl::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_bat
     const OwnRandom own = random_aside(run.feed.label(), call);
     const RandomScope draws_own(own);
     Feed feed = subset_num_batches == -1 ? run.feed : run.feed.with_subset(subset_num_batches);
-    const bool counts = judges(run, feed, &runs == &evaluations.runs(), subset_num_batches != -1);
+    const bool counts = evaluations.judges(run, feed, /*is_cut=*/subset_num_batches != -1, ranks);
     if (!evaluate(run, feed, counts, to_the_end)) break;
   }
   all.close();

@@ -71,6 +71,7 @@ TrainerOptions unwatched(TrainerOptions options) {
   options.tune = false;
   options.products = Products::LIBRARY;  // nothing is raced; the table is that of the trainer
   options.cuda_graph = false;
+  options.save_folder = {};
   return options;
 }
 
@@ -85,12 +86,11 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       process(other.process),
       rates(other.rates.of_trial()),
       logger(state, {}),
-      train(other.train),
-      joint_length(other.joint_length),
-      own_loader(other.own_loader),
+      data(other.data),
       settings(other.settings.of_trial()),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       asides(AsidePlan(false, false)),
+      checkpoints(options, ranks, state, replicas, {}, {}),
       engine(state, logger, other.engine, Engine::ForTrial{}) {
   state.stop = Stop();
   state.run = {};
@@ -100,16 +100,16 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
 
 LrCurve Trainer::find_lr(const FindLrOptions& options) {
   impl().require_open("find_lr()");
-  impl().require_idle("find_lr()");
+  impl().calls.require_idle("find_lr()");
   if (impl_->fit) throw ConfigError("find_lr: a fit is going on; call end() first");
   check_find_lr(options);
   check_has_optimizer(impl_->state, static_cast<bool>(impl_->options.optimizer), "find_lr");
-  if (!impl_->train.loader() && !options.train_dataloader)
+  if (!impl_->data.feed().loader() && !options.train_dataloader)
     throw ConfigError("find_lr: a train_dataloader is required; give it to the Trainer's options or to find_lr()");
   const double base = impl_->rates.base().front();
   if (!(base > 0)) throw ConfigError("find_lr: the learning rate of the first parameter group must be > 0, got ", base);
 
-  const Flag in_call(impl_->busy), trying(impl_->finding_lr);
+  const Flag in_call = impl_->calls.begin(), trying = impl_->calls.begin_trial();
   const std::vector<double> rates = rates_of(options);
   const std::int64_t first = impl_->state.timestamp.batch;
   const auto rise = [&rates, first, base](const optim::ScheduleContext& now) {

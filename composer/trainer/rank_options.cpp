@@ -56,7 +56,7 @@ void Trainer::Impl::check_ranks_at_init() const {
   for (const Option<TrainerOptions>& option : trainer_options()) {
     if (option.rules.compared != Compared::AT_INIT && option.rules.compared != Compared::AT_BOTH) continue;
     StateDict told;
-    option.tell_to(told, options, {state, train, rates.made()});
+    option.tell_to(told, options, {state, data.feed(), rates.made()});
     for (const auto& [name, value] : std::as_const(told).entries()) {
       const std::string given = text_of(value), of_first = option.rules.left_to_first ? ranks.same(given) : "";
       compared.add(name, given.empty() ? of_first : given);
@@ -100,7 +100,8 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   compared.add("learning rates", listed(plan.rates.base(), [](double rate) { return util::exact_text(rate); }));
   compared.add("factors of schedulers", plan.rates.schedules().outline(plan.from, plan.until, plan.feed.num_batches()));
   add_evaluators(compared, plan.evaluators.empty() ? evaluations.runs() : plan.evaluators, ranks.splits());
-  if (ranks.zero_stage() > 0) compared.add("save_folder", saves_together() ? "set" : "none, or save_weights_only");
+  if (ranks.zero_stage() > 0)
+    compared.add("save_folder", checkpoints.need_all_ranks() ? "set" : "none, or save_weights_only");
   if (ranks.shards_checkpoints()) compared.add("save_ignore_keys", listed(options.save_ignore_keys));
   for (std::string& line : settings.now(as_module(*state.model)).lines()) compared.lines.push_back(std::move(line));
   ranks.check_same("options", compared.lines);

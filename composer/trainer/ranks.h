@@ -61,6 +61,7 @@ class Ranks {
   // Each rank writes a part of each checkpoint.
   bool shards_checkpoints() const { return zero_stage() > 0 && options_.sharded_checkpoints; }
   bool splits() const { return !alone() && options_.split_batches; }
+  bool have_own_loaders() const { return !alone() && !splits(); }
 
   struct Heard {
     bool stop = false;

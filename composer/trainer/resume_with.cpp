@@ -14,7 +14,6 @@
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/net/remote_store.h"
-#include "composer/trainer/impl.h"
 
 namespace composer {
 namespace {
@@ -110,6 +109,16 @@ LivingTrainers& living_trainers() {
   return *living;
 }
 
+// Of those that live at the same time. A program that makes the same ones again is another one.
+std::shared_ptr<const std::string> program_of_trainers() {
+  static std::mutex mutex;
+  static auto* const living = new std::weak_ptr<const std::string>;  // never destroyed, likewise
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const std::string> program = living->lock();
+  if (!program) *living = program = std::make_shared<const std::string>(saving::new_id());
+  return program;
+}
+
 using Folders = std::set<std::string>;
 
 [[noreturn]] void fail_unnamed(const std::string& trainer, const std::string& folder) {
@@ -128,10 +137,13 @@ void check_same(const std::string& a, const Folders& of_a, const std::string& b,
 
 }  // namespace
 
-ResumesTogether::ResumesTogether(const TrainerOptions& options, const std::string& run_name)
+ResumesTogether::ResumesTogether(const TrainerOptions& options, const std::string& run_name,
+                                 const std::optional<saving::Found>& resumed)
     : folder_(absolute_folder(options.save_folder, run_name)),
       save_interval_(options.save_interval.function() ? "a function" : to_string(options.save_interval.time())) {
   for (const std::string& folder : options.resume_with) named_.push_back(absolute_folder(folder, run_name));
+  if (!named_.empty())
+    program_ = resumed ? std::make_shared<const std::string>(resumed->manifest.program) : program_of_trainers();
   const std::lock_guard lock(living_trainers().mutex);
   number_ = ++living_trainers().made;
   if (!named_.empty()) note_late();
@@ -222,15 +234,6 @@ bool can_go_on(const saving::Manifest& manifest, const std::string& run_name) {
 std::string run_to_begin_again(const std::string& folder, const std::string& run_name) {
   const std::vector<saving::Found> there = whole_checkpoints(folder, run_name);
   return there.empty() ? "" : there.back().manifest.run_id;
-}
-
-std::shared_ptr<const std::string> program_of_trainers() {
-  static std::mutex mutex;
-  static auto* const living = new std::weak_ptr<const std::string>;  // never destroyed, likewise
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<const std::string> program = living->lock();
-  if (!program) *living = program = std::make_shared<const std::string>(saving::new_id());
-  return program;
 }
 
 std::optional<saving::Found> newest_in_common(const TrainerOptions& options) {

@@ -17,17 +17,18 @@ bool can_go_on(const saving::Manifest& manifest, const std::string& run_name);
 // The id of the run whose checkpoints are there, though none of them is one to resume from; empty: there is none.
 std::string run_to_begin_again(const std::string& folder, const std::string& run_name);
 
-// Of the trainers that live at the same time. A program that makes the same ones again is another one.
-std::shared_ptr<const std::string> program_of_trainers();
-
 // What a trainer with a save_folder tells the others of its process, while it lives.
 class ResumesTogether {
  public:
-  ResumesTogether(const TrainerOptions& options, const std::string& run_name);
+  // `resumed`: what it goes on from.
+  ResumesTogether(const TrainerOptions& options, const std::string& run_name,
+                  const std::optional<saving::Found>& resumed);
   ~ResumesTogether();
   ResumesTogether(const ResumesTogether&) = delete;
   ResumesTogether& operator=(const ResumesTogether&) = delete;
 
+  // Manifest's: the same of all trainers that resume together; empty: this one does not.
+  std::string program() const { return program_ ? *program_ : ""; }
   // Before the first fit, when all of them exist. Throws ConfigError unless there is a trainer for each folder that
   // this one names, and those that name each other name the same ones and have the same save_interval.
   void check() const;
@@ -41,11 +42,15 @@ class ResumesTogether {
 
   std::string folder_, save_interval_;
   std::vector<std::string> named_;
+  std::shared_ptr<const std::string> program_;
   std::int64_t number_ = 0;             // of this one among all
   std::vector<std::int64_t> late_for_;  // those that it names, and that had trained when it was made
   mutable std::string canonical_;       // once somebody has asked
   mutable std::int64_t last_counted_ = -1;
 };
+
+// Throws ConfigError for options with which trainers cannot resume together; before any callback is opened.
+void check_resume_with(const TrainerOptions& options);
 
 // Of a trainer that is saved at the same batches of the same fits as others, and whole there as well. None: it begins,
 // or begins again.

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -10,7 +11,26 @@
 #include "composer/core/stop.h"
 #include "composer/core/time.h"
 
+namespace torch::nn {
+class Module;
+}
+
 namespace composer {
+
+struct Progress;
+struct State;
+struct TrainerOptions;
+class Evaluations;
+class OwnRandom;
+class Ranks;
+class SchedulePlan;
+class TrainStep;
+
+// Says of which file the error is.
+void naming(const std::string& from, const std::function<void()>& load);
+
+// Null: there is none. Throws CheckpointError if it is a single value.
+const StateDict* group_in(const StateDict& saved, const char* name);
 
 // Which hyperparameters the log of the run has: a checkpoint that was saved before the first fit contains all.
 struct LoggedHyperparameters {
@@ -44,6 +64,9 @@ class Waiting {
   StateDict values_;
 };
 
+// The newest checkpoint of this run, if it is to go on from there: of rank 0, which alone reads the save_folder.
+std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options, const Ranks& ranks);
+
 // What a checkpoint has brought.
 struct Resumption {
   std::optional<saving::Found> found;  // the own run's, to go on from; until the first fit has begun
@@ -51,12 +74,13 @@ struct Resumption {
   std::uint64_t weights = 0;           // which those of the last whole state were; what is said of them is of no others
   std::optional<Timestamp> went_on;    // where the fit that was under way has gone on, in this process
   StateDict hyperparameters_before;    // of the run that goes on
-  bool begins_again = false;           // an earlier process has begun the run, and there is no checkpoint to go on from
   // "rng" waits until training begins, because hooks may draw random numbers before, and "scaler" until a fit scales
   // losses. Of the own run, until the first fit has begun: "settings" of the model; "schedulers" and "evaluated" for
   // what the options of fit() may replace; "hyperparameters" to be compared; and "stop", why the run was over.
   Waiting waiting;
 
+  // What `found` contains, on all ranks. One that is damaged gives way to the one before.
+  StateDict read(const TrainerOptions& options, const Ranks& ranks, const std::string& run_name);
   // What has come from the checkpoint of the own run, or of another one, and is not in force when that is loaded.
   void wait(const StateDict& saved) {
     waiting.keep(saved, "rng");
@@ -69,6 +93,21 @@ struct Resumption {
     const StateValue* const why = waiting.find("stop");
     return why ? std::get<std::string>(*why) : std::string();
   }
+  // After a pause, what hooks draw at FIT_START changes nothing, whether it is saved or not: so it is in a run that
+  // goes on from there.
+  void keep_random(const OwnRandom& random);
+
+  // Once all is known that a fit sets, and that the program logs when it begins: `now` gives the hyperparameters. What
+  // differs is told. A callback that has finished the run, and has other options now, judges it anew.
+  void compare_options(const Ranks& ranks, const std::function<StateDict()>& now);
+  void tell(const TrainerOptions& options, const State& state, Progress progress, bool in_first_fit) const;
+
+  // For schedules and evaluators that the program gives to fit(). They wait until the fit has begun: it may fail
+  // before.
+  void restore_given(SchedulePlan& schedules, Evaluations& evaluations) const;
+  void restore_scale(TrainStep& step);  // for a scaler that a fit has made
+  void restore_settings(torch::nn::Module& model) const;
+  void restore_random(OwnRandom& random);  // once training begins: hooks may have drawn random numbers meanwhile
   // The first fit has begun at this moment.
   void go_on(const Timestamp& now) {
     if (found) went_on = now;

@@ -1,8 +1,5 @@
 // What checkpoints keep of a run beside the weights, by one function for saving and loading.
-#include <algorithm>
 #include <cstdint>
-#include <exception>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,22 +10,15 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
 
-#include "composer/checkpoint/file_system.h"
-#include "composer/checkpoint/name_format.h"
-#include "composer/checkpoint/run_lock.h"
+#include "composer/checkpoint/ignore_keys.h"
 #include "composer/core/error.h"
 #include "composer/core/exchange_watcher.h"
 #include "composer/core/model_access.h"
 #include "composer/core/plugin_state.h"
 #include "composer/formats/weights.h"
-#include "composer/net/remote_store.h"
 #include "composer/optim/optimizer_state.h"
-#include "composer/remote/checkpoints.h"
-#include "composer/trainer/fit_checks.h"
-#include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/required_algorithms.h"
-#include "composer/util/checksum.h"
 
 namespace composer {
 namespace {
@@ -88,42 +78,6 @@ void visit_losses(StateVisitor& visit, Losses& losses) {
   }
 }
 
-// Says of which file the error is.
-template <class F>
-void naming(const std::string& from, F&& load) {
-  try {
-    load();
-  } catch (const CheckpointError& error) {
-    constexpr std::string_view kWho = "checkpoint: ";
-    const std::string text = error.what();
-    if (!text.starts_with(kWho)) throw;
-    throw CheckpointError(from, ": ", text.substr(kWho.size()));
-  }
-}
-
-const StateDict* group_in(const StateDict& saved, const char* name) {
-  const StateValue* found = saved.find(name);
-  const auto* group = found ? std::get_if<StateDict>(found) : nullptr;
-  if (found && !group) throw CheckpointError("checkpoint: ", name, " is a single value, where there should be several");
-  return group;
-}
-
-// Now, because the generators are restored only once training begins.
-void check_random(const StateDict& saved, at::Device device) {
-  const OwnRandom other(device, /*seed=*/0);
-  const StateDict own = other.state();
-  if (std::ranges::all_of(own.entries(), [&](const auto& entry) { return saved.find(entry.first); }))
-    other.restore(saved);
-}
-
-// Whether the callback that has finished the run, whose name its reason begins with, has other options now or is gone.
-bool judges_anew(const std::string& finished, const StateDict& before, const StateDict& now) {
-  const std::string name = finished.substr(0, finished.find(':')) + '/';
-  const auto has_its_name = [&](const StateDict::Entry& entry) { return entry.first.starts_with(name); };
-  const StateDict differing = changed(before, now), missing = changed(now, before);
-  return std::ranges::any_of(differing.entries(), has_its_name) || std::ranges::any_of(missing.entries(), has_its_name);
-}
-
 }  // namespace
 
 class Trainer::Impl::AsRun final : public Run, public ExchangeWatcher {
@@ -133,7 +87,7 @@ class Trainer::Impl::AsRun final : public Run, public ExchangeWatcher {
   void cut() { trainer_ = nullptr; }
 
   StateDict snapshot(bool weights_only) const override {
-    trainer().require_own_weights("state.run->snapshot");
+    trainer().calls.require_own_weights("state.run->snapshot", trainer().engine);
     trainer().replicas.note_saved();
     return trainer().run_state(weights_only);
   }
@@ -156,39 +110,14 @@ class Trainer::Impl::AsRun final : public Run, public ExchangeWatcher {
   }
   bool interrupted() const override { return trainer_ && trainer_->interrupted(); }
   bool pauses() const override { return trainer_ && trainer_->pauses(); }
-  bool is_resumable() const override { return trainer_ && trainer_->is_resumable(); }
-  bool begins_again() const override { return trainer_ && trainer_->resumption.begins_again; }
-  std::string identity() const override {
-    if (!is_resumable()) return {};
-    const TrainerOptions& options = trainer_->options;
-    std::string folder = saving::format_name(options.save_folder, trainer_->state.run_name);
-    if (!net::is_uri(folder)) folder = std::filesystem::absolute(folder).lexically_normal();
-    while (folder.ends_with('/')) folder.pop_back();
-    return options.run_name + '\n' + folder;
-  }
+  bool is_resumable() const override { return trainer_ && trainer_->checkpoints.is_resumable(); }
+  bool begins_again() const override { return trainer_ && trainer_->checkpoints.begins_again(); }
+  std::string identity() const override { return trainer_ ? trainer_->checkpoints.identity() : std::string(); }
   std::string claim_checkpoints(const void* by, const char* who, const std::string& folder, const std::string& filename,
                                 bool whole) const override {
-    const saving::RunSaver* const saver = trainer().saver.get();
-    const auto place_of = [](const std::filesystem::path& folder, const std::string& filename) {
-      return (saving::canonical_folder(folder) / filename).lexically_normal().string();
-    };
-    const std::string place = place_of(folder, filename);
-    const bool is_trainers =
-        saver && (place == place_of(saver->options().folder, trainer().options.save_filename) ||
-                  (whole && saving::canonical_folder(folder) == saving::canonical_folder(saver->options().folder)));
-    if (is_trainers)
-      throw ConfigError(who, folder, " is the trainer's save_folder, whose checkpoints would be taken for these, and ",
-                        "these for the trainer's; set another folder", whole ? "" : ", or another filename");
-    if (writers_.try_emplace(place, by).first->second != by)
-      throw ConfigError(who, folder, " is where another one writes, with the names ", filename,
-                        ", so that each would meet the other's; set another folder, or another filename");
-    if (!is_resumable() || !saver) return {};
-    util::Checksum sum;
-    for (const std::string& text : {saver->options().run_id, filename}) sum.update(text.c_str(), text.size() + 1);
-    const std::string text = sum.text();
-    return text.substr(text.find(':') + 1);
+    return trainer().checkpoints.claim(by, who, folder, filename, whole);
   }
-  void load(const LoadOptions& options) override { trainer().load(options); }
+  void load(const LoadOptions& options) override { trainer().load(options, {}); }
 
   void keep_random() const override { trainer().train_step.keep_random(); }
   void repeat_microbatch(bool backward) const override { trainer().train_step.repeat(backward); }
@@ -219,7 +148,6 @@ class Trainer::Impl::AsRun final : public Run, public ExchangeWatcher {
   Impl* trainer_;
   std::shared_ptr<const SignalWatch> signals_;
   Seconds grace_period_;
-  mutable std::map<std::string, const void*> writers_;  // of checkpoints, by folder and filename
 };
 
 Trainer::Impl::RunLink::RunLink(Impl& trainer) : run_(std::make_shared<AsRun>(trainer)), signals_(trainer.signals) {
@@ -231,38 +159,28 @@ void Trainer::Impl::RunLink::cut() {
   signals_->end();
 }
 
-// Of a rank without a saver as well.
-bool Trainer::Impl::is_resumable() const {
-  return !options.save_folder.empty() && options.autoresume && !options.save_weights_only &&
-         options.save_num_checkpoints_to_keep != 0;
+void Trainer::Impl::visit_own_optimizer(StateVisitor& visit) {
+  optim::OwnsState owns;  // empty: this rank has all
+  if (OptimizerShards* const shards = train_step.optimizer_shards())
+    owns = [shards](const at::Tensor& parameter) { return shards->is_own(parameter); };
+  visit_optimizer(visit, *state.optimizer, as_module(*state.model), owns);
 }
 
-// Before INIT, where loggers and callbacks open their files: as long as the run has no checkpoint, the mark tells a
-// later process whose they are.
-void Trainer::Impl::mark_begun() {
-  ranks.together([&] {  // on all ranks, whose options have not been compared yet
-    if (!is_resumable() || !saver || engine.callbacks().empty()) return;
-    const std::filesystem::path& folder = saver->options().folder;
-    if (state.resumes) return saving::RunMark::end_left(folder, options.run_name);
-    mark.emplace(folder, options.run_name, saver->options().run_id);
-    if (mark->was_left() && !resumption.begins_again) saver->take_run_id(mark->run_id());
-    resumption.begins_again = resumption.begins_again || mark->was_left();
-  });
-  resumption.begins_again = ranks.same(std::uint64_t{resumption.begins_again}) != 0;
+StateDict Trainer::Impl::own_optimizer() {
+  StateDict own;
+  StateVisitor visit = StateVisitor::saving(own);
+  visit_own_optimizer(visit);
+  return own;
 }
 
-// Once there is a checkpoint to resume from.
-void Trainer::Impl::end_mark_if_saved() {
-  if (!mark || saver->newest().empty()) return;
-  mark->end();
-  mark.reset();
-}
-
-// Empty: this rank has all.
-optim::OwnsState Trainer::Impl::owns_state() {
-  OptimizerShards* const shards = train_step.optimizer_shards();
-  if (!shards) return {};
-  return [shards](const at::Tensor& parameter) { return shards->is_own(parameter); };
+// Also what algorithms and callbacks remember, which may differ by rank.
+StateDict Trainer::Impl::own_part() {
+  StateDict part;
+  StateVisitor visit = StateVisitor::saving(part);
+  visit_plugins(visit, engine);
+  part["optimizer"] = own_optimizer();
+  saving::ignore_keys(part, options.save_ignore_keys);
+  return part;
 }
 
 // Metrics that are current, and evaluations that were due, are those of the weights that are saved with them.
@@ -304,15 +222,16 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   if (!visit.is_loading()) visit_measured(visit);
   train_step.visit_state(visit);
   rates.schedules().visit_state(visit);
-  visit("tuned", tuned);
+  visit("tuned", tuning.chosen);
   visit_required_algorithms(visit, engine);
   visit_plugins(visit, engine, /*warns=*/ranks.first());  // the others lack the loggers of rank 0
   // After the algorithms, which may give it the parameters that it had when it was saved.
-  if (whole_optimizer && !visit.is_loading()) {
-    visit("optimizer", *whole_optimizer);
+  StateDict* const whole = visit.is_loading() ? nullptr : checkpoints.whole_optimizer();
+  if (whole) {
+    visit("optimizer", *whole);
   } else if (state.optimizer && is_there("optimizer")) {
     StateVisitor inner = visit.scope("optimizer");
-    visit_optimizer(inner, *state.optimizer, as_module(*state.model), owns_state());
+    visit_own_optimizer(inner);
   }
   if (visit.is_loading()) {  // of all weights, also those that algorithms hand out
     weights_in_use.loaded();
@@ -320,15 +239,10 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
     visit_measured(visit);
   }
   // What another run has saved is not this one's to count and delete.
-  if (!saver) return;
-  StateDict saved;
-  if (!visit.is_loading()) {
-    saver->save_state(saved, weights_in_use.version());
-    visit("saver", saved);
-  } else if (visit.is_of_this_run() && visit.has("saver")) {
-    visit("saver", saved);
-    saver->load_state(saved, state.timestamp.batch, state.timestamp, resumption.weights);
-  }
+  if (!visit.is_loading())
+    checkpoints.visit_state(visit, weights_in_use.version());
+  else if (visit.is_of_this_run())
+    checkpoints.visit_state(visit, resumption.weights);
 }
 
 // "model" and everything else, with the trained weights; of weights only, "model" as it is exported.
@@ -340,8 +254,7 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
   } else {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
-    all["hyperparameters"] =
-        hyperparameters_of(options, state, logger, train, rates.made(), resumption.hyperparameters_before);
+    all["hyperparameters"] = hyperparameters(resumption.hyperparameters_before);
     all["rng"] = random.state();
     if (weights_in_use.version() != resumption.weights) resumption.waiting.drop({"evaluated"});  // of others
     resumption.waiting.put_into(all);
@@ -350,121 +263,6 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
   all["model"] = std::move(weights);
   weights_in_use.put_trained(all);
   return all;
-}
-
-// Throws for what would be refused later, when the weights are loaded already.
-void Trainer::Impl::check_run_state(const StateDict& saved, const std::string& from) const {
-  RequiredAlgorithms required;
-  naming(from, [&] {
-    for (const char* name : {"hyperparameters", "algorithms", "callbacks"}) group_in(saved, name);
-    if (const StateDict* const random = group_in(saved, "rng")) check_random(*random, state.device);
-    const StateDict* const optimizer = group_in(saved, "optimizer");
-    if (optimizer && state.optimizer) check_optimizer(*optimizer, *state.optimizer);
-    required = compare_required_algorithms(saved, engine);
-  });
-  if (!required.missing.empty())
-    throw CheckpointError(from, ": was trained with ", required.missing,
-                          ", without which it cannot be loaded; give the trainer the same algorithms");
-  // Of a run that goes on, all that differs is told.
-  if (!required.differing.empty() && !resumption.found)
-    warn(join(from, ": was trained with other options of algorithms that it requires: ", required.differing));
-  check_plugins(saved, engine);
-}
-
-void Trainer::Impl::load_weights(const StateDict& saved, const std::string& from, bool strict) {
-  const StateValue* found = saved.find("model");
-  if (!found) return;
-  const auto loaded = c10::make_scope_exit([this] { weights_in_use.loaded(); });
-  formats::NamedTensors weights;
-  for (const auto& [name, value] : std::get<StateDict>(*found).entries())
-    weights.emplace_back(name, std::get<at::Tensor>(value));
-  if (weights.empty() && !strict) return;  // all were ignored
-  try {
-    const WeightsReport report = composer::load_weights(as_module(*state.model), weights, from, {.strict = strict});
-    if (!strict) check_loaded(report, from);
-  } catch (const WeightsError& error) {
-    const auto [missing, differing] = compare_required_algorithms(saved, engine);
-    std::string why;
-    if (!missing.empty()) why += "\nIt was trained with " + missing + ", which this trainer does not have.";
-    if (!differing.empty()) why += "\nIt was trained with other options of algorithms: " + differing;
-    if (why.empty()) throw;
-    throw WeightsError(error.what() + why, error.report);
-  }
-}
-
-void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& from, StateVisitor::Of of) {
-  const bool is_of_this_run = of == StateVisitor::Of::THIS_RUN;
-  naming(from, [&] {
-    StateVisitor visit = StateVisitor::loading(saved, "", of);
-    visit_state(visit);
-  });
-  resumption.wait(saved);
-  if (const StateDict* const random = group_in(saved, "rng"); random && random->empty())
-    resumption.waiting.drop({"rng"});  // load_ignore_keys
-  if (train_step.has_scaler())
-    resumption.waiting.drop({"scaler"});  // it has been loaded
-  else
-    resumption.waiting.keep(saved, "scaler");
-  if (const StateDict* const before = group_in(saved, "hyperparameters"); before && is_of_this_run)
-    resumption.hyperparameters_before = *before;
-  if (is_of_this_run && options.seed && state.seed != *options.seed && ranks.first())
-    warn(join("checkpoint: the run goes on with its seed, ", state.seed, ", and not with .seed = ", *options.seed,
-              "; for another seed begin another run"));
-  if (fit) {
-    fit->source.lose_place();
-    restore_random();  // else when the next fit begins
-  }
-  fits.forget_owed();
-  rates.schedules().apply(state);
-  rates.leave(state);
-}
-
-// Once all is known that a fit sets and that the program logs when it begins. What differs is told. A callback that has
-// finished the run, and has other options now, judges it anew.
-void Trainer::Impl::compare_options() {
-  const StateDict& before = resumption.hyperparameters_before;
-  if (!resumption.found || before.empty()) return;
-  const StateDict now = hyperparameters_of(options, state, logger, train, rates.made(), {});
-  if (ranks.first()) warn_of_changes(before, now);
-  const std::string finished = resumption.finished();
-  if (finished.empty() || ranks.same(std::uint64_t{judges_anew(finished, before, now)}) == 0) return;
-  if (ranks.first())
-    warn(join("checkpoint: the run was complete (", finished, "), and goes on, because who has decided that has other ",
-              "options now"));
-  resumption.waiting.drop({"stop"});
-}
-
-// For schedules and evaluators that the program gives to fit(). They wait until the fit has begun: it may fail before.
-void Trainer::Impl::restore_given() {
-  naming(resumption.loaded_from, [&] {
-    StateVisitor visit = resumption.waiting.visitor();
-    rates.schedules().visit_state(visit);
-    if (visit.has("evaluated")) evaluations.visit_evaluated(visit, resumption.weights);
-  });
-}
-
-// For a scaler that a fit has made.
-void Trainer::Impl::restore_scale() {
-  if (!train_step.has_scaler()) return;
-  StateVisitor visit = resumption.waiting.visitor();
-  train_step.visit_state(visit);
-  resumption.waiting.drop({"scaler"});
-}
-
-void Trainer::Impl::restore_settings() {
-  StateVisitor visit = resumption.waiting.visitor();
-  if (!visit.has("settings")) return;
-  ModelSettings saved;
-  visit("settings", saved);
-  saved.set_in(as_module(*state.model));
-}
-
-// Only once training begins: hooks may have drawn random numbers meanwhile.
-void Trainer::Impl::restore_random() {
-  const StateValue* const saved = resumption.waiting.find("rng");
-  if (!saved) return;
-  random.restore(std::get<StateDict>(*saved));
-  resumption.waiting.drop({"rng"});
 }
 
 }  // namespace composer

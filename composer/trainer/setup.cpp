@@ -73,13 +73,6 @@ bool is_chosen(const Interval& eval_interval) {
   return eval_interval.time().as_double() != 0 && to_string(eval_interval.time()) != "1ep";
 }
 
-// What the loaders declare of the metric of save_best, whether it has been measured yet or not.
-void tell_direction(saving::RunSaver& saver, const saving::Best& best, const FitOutline& fit) {
-  for (const FitOutline::Source& source : fit.sources)
-    for (std::size_t i = 0; i < source.better.size(); ++i)
-      if (join(source.label, '/', source.metrics[i]) == best.metric) saver.prefer(source.better[i]);
-}
-
 }  // namespace
 
 void check_options(const TrainerOptions& options, at::Device device) {
@@ -121,23 +114,10 @@ void Trainer::Impl::set_up() {
   settings.begin(as_module(*state.model));
   train_step.set_metrics(MetricSet(metrics_of(*state.model, /*is_train=*/true), options.train_dataloader_label));
   evaluations.replace(make_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches));
-  if (options.train_dataloader) {
-    activate(ranks.feed(options.train_dataloader, options.train_dataloader_label, options.train_subset_num_batches));
-    own_loader = train.loader();
-  }
+  data.begin(options, ranks, state);
   state.max_duration = scaled(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
   rates.begin(SchedulePlan(options.schedulers, options.scale_schedule_ratio, options.step_schedulers_every_batch),
               state);
-}
-
-void Trainer::Impl::activate(const Feed& feed) {
-  train = feed;
-  if (train) train.set_default_seed(state.seed);
-  if (options.copy_ahead && !state.device.is_cpu()) train.copy_ahead(copies_on_side_stream(state.device));
-  state.has_dataloader = true;
-  state.dataloader_label = feed ? feed.label() : options.train_dataloader_label;
-  if (has_own_loaders()) joint_length = ranks.longest(feed.num_batches());
-  state.dataloader_len = has_own_loaders() ? joint_length : feed.num_batches();
 }
 
 std::vector<EvalRun> Trainer::Impl::make_runs(const Evaluators& given, const Interval& interval,
@@ -163,11 +143,11 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
     FitPlan plan = ranks.together([&] { return plan_fit(given, left, needs_loader); });
     if (left == Fits::Left::NOTHING) return skip_fit(std::move(plan));
     check_ranks(plan);
-    check_parts();
+    checkpoints.check_parts();
     commit(std::move(plan));
   } catch (...) {
     fits.failed = true;
-    if (saver && !fit) saver->end_fit();
+    if (!fit) checkpoints.end_fit();
     throw;
   }
 }
@@ -175,7 +155,7 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
 // What holds for the fits after this one as well.
 Trainer::Impl::FitPlan Trainer::Impl::plan_lasting(const FitOptions& given) const {
   composer::check(given, fit_options());
-  FitPlan plan{.feed = feed_of(given),
+  FitPlan plan{.feed = data.of_fit(given, options, ranks),
                .precision = given.precision.value_or(state.precision),
                .microbatch_size = given.device_train_microbatch_size,
                .evaluators = make_runs(given.eval_dataloader, given.eval_interval, given.eval_subset_num_batches),
@@ -185,7 +165,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_lasting(const FitOptions& given) cons
   if (!given.schedulers.empty())
     schedules.emplace(given.schedulers, given.scale_schedule_ratio, given.step_schedulers_every_batch.value_or(true));
   plan.rates = rates.of_fit(state, std::move(schedules));
-  if (plan.feed && plan.feed.label() != train.label())
+  if (plan.feed && plan.feed.label() != data.feed().label())
     plan.metrics = MetricSet(metrics_of(*state.model, /*is_train=*/true), plan.feed.label());
   return plan;
 }
@@ -193,9 +173,9 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_lasting(const FitOptions& given) cons
 // Throws for whatever cannot be done; what it gives can be committed.
 Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Left left, bool needs_loader) const {
   require_open("fit()");
-  require_idle("begin()");
+  calls.require_idle("begin()");
   if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
-  if (fits.next == 0 && together) together->check();
+  if (fits.next == 0) checkpoints.check_trainers();
   check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
   check_trains_all(as_module(*state.model), *state.optimizer);
   if (fits.next == 0 || resumption.found) check_field_names(engine);
@@ -235,13 +215,12 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Le
   plan.holds.loader = plan.feed.lease();
   if (given.train_dataloader && plan.from.batch_in_epoch > 0)
     check_position(plan.feed, state.seed, progress().loader_epoch(), plan.from.batch_in_epoch);
-  if (saver) saver->begin_fit(state);
+  checkpoints.begin_fit();
   return plan;
 }
 
 // Whether everything that happens at intervals or follows a metric can do so in this fit.
 void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const {
-  constexpr const char* kEffect = "so only end() does it";
   FitOutline outline;
   outline.epochs_end = static_cast<bool>(plan.feed);
   outline.zero_stage = ranks.zero_stage();
@@ -251,52 +230,44 @@ void Trainer::Impl::check_plan(const FitPlan& plan, const std::vector<EvalRun>& 
 
   for (const EvalRun& run : runs) {
     check_share(run.interval, "eval_interval", plan.feed);
-    outline.check_interval("eval_interval", run.interval, kEffect, state);
+    outline.check_interval("eval_interval", run.interval, kOnlyAtEnd, state);
   }
-  if (saver) {
-    check_share(options.save_interval, "save_interval", plan.feed);
-    outline.check_interval("save_interval", options.save_interval, kEffect, state);
-    const bool settable = gives_batches || !engine.algorithms().empty();
-    if (options.save_best) {
-      saving::check_best("save_best", *options.save_best, outline, state, settable);
-      tell_direction(*saver, *options.save_best, outline);
-    }
-  }
+  checkpoints.check_fit(outline, plan.feed, /*may_set_metrics=*/gives_batches || !engine.algorithms().empty());
   plan.rates.schedules().check_fit(outline, state);
   for (const auto& callback : engine.callbacks()) callback.object->check_fit(outline, state);
 }
 
 void Trainer::Impl::commit_lasting(FitPlan& plan) {
   train_step.scale_losses(plan.precision, options.grad_scaler);
-  restore_scale();
-  activate(plan.feed);
+  resumption.restore_scale(train_step);
+  data.use(plan.feed, options, ranks, state);
   if (plan.microbatch_size) train_step.set_microbatch_size(*plan.microbatch_size, options.microbatch_memory);
-  check_can_split(state.device_train_microbatch_size, train);
+  check_can_split(state.device_train_microbatch_size, data.feed());
   if (plan.metrics) train_step.set_metrics(std::move(*plan.metrics));
   state.precision = plan.precision;
   if (!plan.evaluators.empty()) evaluations.replace(std::move(plan.evaluators));
   declare_metrics();
   rates = std::move(plan.rates);
   if (plan.reset_time) resumption.waiting.drop({"schedulers", "evaluated"});
-  restore_given();
+  resumption.restore_given(rates.schedules(), evaluations);
   rates.schedules().apply(state);
 }
 
 void Trainer::Impl::commit(FitPlan plan) {
-  const bool is_saved = saver && saver->last_saved_batch() == state.timestamp.batch;
+  const bool is_saved = checkpoints.have_batch();
   state.timestamp = plan.from;
   state.max_duration = plan.until;
   state.stop.clear_answered();
   if (plan.reset_time) {
     state.previous_timestamp.reset();
     evaluations.count_from_zero();
-    if (saver) saver->count_from_zero();
+    checkpoints.count_from_zero();
     fits.owed.reset();
   }
   commit_lasting(plan);
   fits.begin(plan.counted_from, plan.goal);
   if (dist::World* const world = ranks.world()) plan.holds.among_ranks = world->training();
-  fit.emplace(train, std::move(plan.holds)).follows_pause = fits.paused;
+  fit.emplace(data.feed(), std::move(plan.holds)).follows_pause = fits.paused;
   fit->begins_after_pause = fits.paused && is_saved;
   if (options.handle_signals) signals->begin();
   if (plan.goal && *plan.goal != *plan.until) fit->max_duration_afterwards.emplace(plan.goal);
@@ -315,7 +286,7 @@ void Trainer::Impl::skip_fit(FitPlan plan) {
     state.stop.see();
     state.stop.answer();
   }
-  fit.emplace(train, std::move(plan.holds)).skipped = true;
+  fit.emplace(data.feed(), std::move(plan.holds)).skipped = true;
 }
 
 void Trainer::Impl::check_first_batch() {
@@ -324,7 +295,7 @@ void Trainer::Impl::check_first_batch() {
   check_without_tokens(state.max_duration, "max_duration");
   check_without_tokens(state.iteration_length, "iteration_length");
   for (const EvalRun& run : evaluations.runs()) check_without_tokens(run.interval, "eval_interval");
-  if (saver) check_without_tokens(options.save_interval, "save_interval");
+  checkpoints.check_first_batch();
   rates.schedules().check_without_tokens(state);
 }
 
@@ -338,13 +309,17 @@ void Trainer::Impl::log_algorithms() {
 // All that checkpoints say of how the run is trained; of a run that goes on, what has changed.
 void Trainer::Impl::log_options() {
   if (!options.auto_log_hparams || std::exchange(logged.options_here, true)) return;
-  const StateDict now = hyperparameters_of(options, state, logger, train, rates.made(), {});
+  const StateDict now = hyperparameters({});
   const StateDict new_ones =
       std::exchange(logged.options, true) ? changed(resumption.hyperparameters_before, now) : now;
   std::vector<LogEntry> entries;
   for (const auto& [name, value] : new_ones.entries())
     if (!logger.hyperparameters().contains(name)) entries.push_back({name, log_value(value)});
   if (!entries.empty()) logger.log_hyperparameters(entries);
+}
+
+StateDict Trainer::Impl::hyperparameters(const StateDict& before) const {
+  return hyperparameters_of(options, state, logger, data.feed(), rates.made(), before);
 }
 
 void Trainer::Impl::finish_fit() {
@@ -359,28 +334,19 @@ void Trainer::Impl::finish_fit() {
   signals->end();
   fit.reset();
   rates.leave(state);
-  if (saver) saver->end_fit();
+  checkpoints.end_fit();
 }
 
 // After an error: the gradients and microbatches of a batch that was not counted are dropped. The random numbers that
 // it drew stay drawn, and buffers stay as its forward pass left them.
 void Trainer::Impl::abandon_fit() {
-  if (last_of_training >= Event::BEFORE_TRAIN_BATCH && last_of_training <= Event::AFTER_TRAIN_BATCH)
+  if (const Event last = calls.last_of_training();
+      last >= Event::BEFORE_TRAIN_BATCH && last <= Event::AFTER_TRAIN_BATCH)
     train_step.abandon();
   state.optimizer->zero_grad(/*set_to_none=*/true);
-  if (saver) saver->abandon();
+  checkpoints.abandon_fit();
   finish_fit();
   fits.repeat();
-}
-
-// A subset is of one fit; the trainer's own is of the loader that its options name.
-Feed Trainer::Impl::feed_of(const FitOptions& fit) const {
-  if (fit.train_dataloader)
-    return ranks.feed(fit.train_dataloader, fit.train_dataloader_label, fit.train_subset_num_batches.value_or(-1));
-  if (!train) return train;
-  const bool is_own = train.loader() == own_loader;
-  const std::int64_t subset = fit.train_subset_num_batches.value_or(is_own ? options.train_subset_num_batches : -1);
-  return subset == train.subset() ? train : train.with_subset(subset);
 }
 
 // Unset: as long as the caller goes on.

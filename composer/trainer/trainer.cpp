@@ -79,17 +79,6 @@ Ranks of_rank(TrainerOptions& options) {
   return ranks;
 }
 
-// Of rank 0, which alone reads and writes the save_folder.
-std::optional<saving::Found> find_resumed(const TrainerOptions& options, const Ranks& ranks) {
-  std::optional<saving::Found> found =
-      ranks.together([&] { return ranks.first() ? checkpoint_to_resume(options) : std::nullopt; });
-  if (ranks.alone()) return found;
-  const std::string path = ranks.same(found ? found->path.string() : std::string());
-  const std::string manifest = ranks.same(found ? found->manifest.to_json() : std::string());
-  if (!path.empty() && !found) found = saving::Found{path, saving::Manifest::parse(manifest, path)};
-  return found;
-}
-
 State make_state(const TrainerOptions& options, const std::optional<saving::Found>& resumed) {
   if (!options.model) throw ConfigError("model: is required");
   const at::Device device = device_of(options);
@@ -135,7 +124,7 @@ std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
 Trainer::Impl::Impl(TrainerOptions given)
     : options(std::move(given)),
       ranks(of_rank(options)),
-      resumption{.found = find_resumed(options, ranks)},
+      resumption{.found = checkpoint_to_resume(options, ranks)},
       state(ranks.together([&] { return make_state(options, resumption.found); })),
       random(state.device, options.seed),
       process(settings_of(options, state.device)),
@@ -143,7 +132,9 @@ Trainer::Impl::Impl(TrainerOptions given)
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       asides(AsidePlan(options.inference_mode, options.fold_batch_norms || options.tune)),
       run_link(std::in_place, *this),
-      saver(ranks.together([&] { return make_saver(); })),
+      checkpoints(options, ranks, state, replicas, resumption.found,
+                  {.whole_optimizer = [this] { return train_step.optimizer_shards()->gather(own_optimizer()); },
+                   .own_part = [this] { return own_part(); }}),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   if (!ranks.alone() || ranks.has_shards()) join_ranks();
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
@@ -191,7 +182,7 @@ void Trainer::Impl::make_optimizer(optim::NamedParameters before_init) {
 
 // A fit that is still open is over: who closes does not go on.
 void Trainer::Impl::close() {
-  require_idle("close()");
+  calls.require_idle("close()");
   release();
 }
 
@@ -211,25 +202,12 @@ void Trainer::Impl::release() {
   if (!run_link) return;  // a trial, which has nothing of its own
   run_link->cut();
   if (fit) {
-    warn_of_unsaved();
+    if (!fit->skipped) checkpoints.warn_of_unsaved();
     finish_fit();
   }
   if (state.optimizer && options.optimizer.made()) rates.schedules().withdraw(*state.optimizer);
   run_link.reset();
-  try {
-    if (saver && saver->has_notes()) saver->finish();
-  } catch (...) {
-    warn(join("checkpoint: ", describe(std::current_exception())));
-  }
-  if (saver && well) saver->tell_without_best(state);
-  if (mark && well) mark->end();
-}
-
-void Trainer::Impl::warn_of_unsaved() const {
-  if (!saver || fit->skipped || saver->last_saved_batch() == state.timestamp.batch || saver->is_saved(state)) return;
-  const std::int64_t saved = std::max<std::int64_t>(saver->last_saved_batch(), 0);
-  warn(join("save_folder: the fit is dropped without end(), so what was trained from batch ", saved, " to batch ",
-            state.timestamp.batch, " is not saved"));
+  checkpoints.end_run(well);
 }
 
 void Trainer::Impl::tell_watchers(const std::exception_ptr& error) noexcept try {
@@ -250,22 +228,11 @@ void Trainer::Impl::require_open(const char* call) const {
 }
 
 void Trainer::Impl::require_fit(const char* call) const {
-  require_idle(call);
+  calls.require_idle(call);
   if (fit) return;
   if (fits.ended_by.empty()) throw ConfigError("Trainer: ", call, " before begin()");
   throw ConfigError("Trainer: ", call, " after the fit was ended by an error (", fits.ended_by,
                     "); call begin() again");
-}
-
-void Trainer::Impl::require_idle(const char* call) const {
-  require_no_trial(call);
-  if (busy)
-    throw ConfigError("Trainer: ", call, " inside of another call, after ", to_string(last_event),
-                      "; a callback can ask to stop (state.stop.ask), but not train or close");
-}
-
-void Trainer::Impl::require_no_trial(const char* call) const {
-  if (finding_lr) throw ConfigError("Trainer: ", call, " inside of find_lr(), whose steps are undone");
 }
 
 Trainer::Impl& Trainer::impl() const {
@@ -343,24 +310,25 @@ void Trainer::eval(EvalOptions options) {
   Impl& trainer = impl();
   trainer.require_open("eval()");
   if (trainer.asides.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
-  trainer.require_no_trial("eval()");
+  trainer.calls.require_no_trial("eval()");
   check_subset("eval", options.subset_num_batches);
   std::vector<EvalRun> given = trainer.make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
   std::vector<EvalRun>& own = trainer.evaluations.runs();
   std::vector<EvalRun>& runs = given.empty() ? own : given;
   if (runs.empty())
     throw ConfigError("eval_dataloader: is required to eval; give it to the Trainer's options or to eval()");
-  check_labels(trainer.train ? trainer.train.label() : trainer.options.train_dataloader_label, labels_of(given));
+  check_labels(trainer.data.feed() ? trainer.data.feed().label() : trainer.options.train_dataloader_label,
+               labels_of(given));
   for (const EvalRun& run : given)
     if (std::ranges::any_of(own, [&](const EvalRun& other) { return other.feed.label() == run.feed.label(); }))
       warn(join("eval: the trainer has an evaluator with the label \"", run.feed.label(),
                 "\"; its metrics are overwritten, and what is measured here chooses no checkpoint"));
   trainer.check_ranks(runs, options.subset_num_batches);
   const bool was_asked = trainer.state.stop.pending();
-  const bool by_program = !trainer.busy;  // else a callback, whose fit a signal is to end
+  const bool by_program = !trainer.calls.busy();  // else a callback, whose fit a signal is to end
   trainer.located([&] {
     trainer.eval(runs, options.subset_num_batches, by_program);
-    if (!trainer.fit) trainer.write_notes();
+    if (!trainer.fit) trainer.checkpoints.write_notes();
   });
   // A stopper that judges what is evaluated between two fits does not end the next one.
   if (!trainer.fit && !was_asked) trainer.state.stop.answer();
@@ -370,7 +338,7 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
   Impl& trainer = impl();
   trainer.require_open("predict()");
   if (trainer.asides.predicting) throw ConfigError("Trainer: predict() inside of a prediction");
-  trainer.require_no_trial("predict()");
+  trainer.calls.require_no_trial("predict()");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
   const auto* loader = dynamic_cast<const data::detail::SeekableLoader*>(dataloader.dataloader.get());
   if (options.return_outputs && loader && loader->shuffles())
@@ -382,10 +350,26 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
 
 void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model)>& act) {
   Impl& trainer = impl();
-  const Flag in_call(trainer.busy);
+  const Flag in_call = trainer.calls.begin();
   const WeightsInUse::Scope weights(trainer.weights_in_use, use);
   act(*trainer.state.model);
 }
+
+std::string Trainer::save_checkpoint(const std::string& name) {
+  Impl& trainer = impl();
+  if (!trainer.ranks.any(!trainer.options.save_folder.empty()))
+    throw ConfigError("save_checkpoint: there is no save_folder to write it to");
+  if (trainer.calls.in_trial()) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
+  trainer.calls.require_own_weights("save_checkpoint", trainer.engine);
+  if (trainer.fit) trainer.calls.require_exact_place("save_checkpoint");
+  trainer.checkpoints.check_name(name);
+  return trainer.located(
+      [&] { return trainer.checkpoints.save_by_hand(name, trainer.resumption, trainer.fits.number()); });
+}
+
+std::vector<std::string> Trainer::saved_checkpoints() const { return impl().checkpoints.paths(); }
+std::optional<std::string> Trainer::best_checkpoint() const { return impl().checkpoints.best(); }
+const std::string& Trainer::resumed_from() const { return impl().resumption.loaded_from; }
 
 void Trainer::close() { impl().close(); }
 

@@ -1,8 +1,11 @@
 #include "composer/trainer/trainer_options.h"
 
+#include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/listed.h"
 #include "composer/optim/described_options.h"
+#include "composer/optim/grad_scaler.h"
+#include "composer/remote/checkpoints.h"
 #include "composer/step/feed.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/microbatch_option.h"
@@ -167,6 +170,11 @@ std::vector<Option<TrainerOptions>> described_trainer() {
 const std::vector<Option<TrainerOptions>>& trainer_options() {
   static const auto* const described = new std::vector<Option<TrainerOptions>>(described_trainer());
   return *described;
+}
+
+SaveFolder save_folder_of(const TrainerOptions& options, const std::string& run_name) {
+  const std::string given = saving::format_name(options.save_folder, run_name);
+  return {given, local_save_folder(given, options.save_staging_folder)};
 }
 
 saving::RunSaverOptions save_options_of(const TrainerOptions& options) {

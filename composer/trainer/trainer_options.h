@@ -1,6 +1,7 @@
 // Describes each option of a trainer: its values, whether ranks compare it, and what hyperparameters say of it. A new
 // field of TrainerOptions is declared in trainer.h, and has its line in trainer_options.cpp. Internal.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "composer/core/option.h"
@@ -26,6 +27,13 @@ struct RunOf<TrainerOptions> {
 };
 
 const std::vector<Option<TrainerOptions>>& trainer_options();
+
+// A save_folder with the run's name in it: as it was given, which may be a URI, and where it is on this machine.
+struct SaveFolder {
+  std::string given, local;
+  bool is_remote() const { return local != given; }
+};
+SaveFolder save_folder_of(const TrainerOptions& options, const std::string& run_name);
 
 // Those that begin with save_, as all who save have them.
 saving::RunSaverOptions save_options_of(const TrainerOptions& options);

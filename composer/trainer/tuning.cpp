@@ -26,7 +26,7 @@ std::string in_milliseconds(double seconds) { return join(std::round(seconds * 1
 bool Trainer::Impl::tunes() const {
   if (options.tune) return true;
   if (!process_races_products() || options.products != Products::TUNED || options.precision != Precision::FP32 ||
-      !state.device.is_cpu() || !kernels::has_gemm() || options.deterministic_mode || !train.loader())
+      !state.device.is_cpu() || !kernels::has_gemm() || options.deterministic_mode || !data.feed().loader())
     return false;
   const auto* ours = state.optimizer ? dynamic_cast<const optim::NamedOptimizer*>(&*state.optimizer) : nullptr;
   return !ours || !ours->steps_in_backward();
@@ -34,8 +34,8 @@ bool Trainer::Impl::tunes() const {
 
 // A run goes on with the products that it began with, though nobody measures any more.
 void Trainer::Impl::use_saved_products() {
-  if (!tuned || !tuned->products || options.products != Products::TUNED) return;
-  const auto saved = kernels::ProductTable::from_text(*tuned->products);
+  if (!tuning.chosen || !tuning.chosen->products || options.products != Products::TUNED) return;
+  const auto saved = kernels::ProductTable::from_text(*tuning.chosen->products);
   if (!saved) warn("checkpoint: the products that .tune has chosen cannot be read, so libtorch's are used");
   products = saved.value_or(kernels::ProductTable());
   kernels::ProductScope::table_has_changed();
@@ -44,7 +44,7 @@ void Trainer::Impl::use_saved_products() {
 void Trainer::Impl::tune() {
   if (!tuning.lines.empty()) return;
   if (!tunes()) return use_saved_products();
-  if (!train.loader()) return warn("tune: has no effect without a train_dataloader");
+  if (!data.feed().loader()) return warn("tune: has no effect without a train_dataloader");
   const Unbilled unbilled(&*fit);
   Feed feed = fit->source.feed();
   feed.seek(progress().loader_epoch(), state.timestamp.batch_in_epoch);
@@ -61,15 +61,15 @@ void Trainer::Impl::tune() {
   tuning.most_threads = at::get_num_threads();
   const auto choose = [&] {
     return tuner(feed, options.products == Products::TUNED ? &products : nullptr)
-        .run(*batch, options.tune_cache, tuned);
+        .run(*batch, options.tune_cache, tuning.chosen);
   };
   TuningResult result;
   if (ranks.first()) result = choose();
   if (!ranks.alone()) {  // the others take what rank 0 has measured
-    tuned = Tuned::parse(ranks.same(tuned ? tuned->text() : std::string()));
-    if (!ranks.first() && tuned) result = choose();
+    tuning.chosen = Tuned::parse(ranks.same(tuning.chosen ? tuning.chosen->text() : std::string()));
+    if (!ranks.first() && tuning.chosen) result = choose();
   }
-  if (tuned && options.tune) process.threads = tuned->threads;
+  if (tuning.chosen && options.tune) process.threads = tuning.chosen->threads;
   for (const TuningChoice& choice : result.choices) tuning.lines.push_back(to_string(choice));
   // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
   if (!has_size) state.device_train_microbatch_size = 0;
@@ -77,11 +77,11 @@ void Trainer::Impl::tune() {
     for (const auto& [setting, chosen, reason] : result.choices)
       logger.log_hyperparameters({{join("tune/", setting), join(chosen, ", ", reason)}});
   // Several ranks share the processors of a machine, on which rank 0 has measured alone; elsewhere steps are queued.
-  if (!ranks.alone() || !state.device.is_cpu() || !tuned || !tuned->seconds) return;
+  if (!ranks.alone() || !state.device.is_cpu() || !tuning.chosen || !tuning.chosen->seconds) return;
   tuning.batch = std::move(*batch);
   tuning.key = result.key;
   tuning.disturbed = result.disturbed;
-  tuning.pace.promise(*tuned->seconds, result.elements);
+  tuning.pace.promise(*tuning.chosen->seconds, result.elements);
 }
 
 Tuner Trainer::Impl::tuner(const Feed& feed, kernels::ProductTable* table) {
@@ -111,7 +111,7 @@ bool Trainer::Impl::chooses_threads_again() const {
 // number of threads is the one choice that a run can change; for a precision, later runs measure again.
 void Trainer::Impl::tune_again() {
   const bool late = tuning.pace.is_late();
-  if (!tuned || (!late && !tuning.disturbed)) return;
+  if (!tuning.chosen || (!late && !tuning.disturbed)) return;
   if (late && !tuning.key.empty()) TuneCache(options.tune_cache).forget(std::exchange(tuning.key, ""));
   if (!chooses_threads_again() || progress().limit_reached()) return;
   ++tuning.times_again;
@@ -119,12 +119,12 @@ void Trainer::Impl::tune_again() {
   const WeightsInUse::Unchanged unchanged(weights_in_use);
   const TrainStep::Apart apart(train_step);
   const Feed feed = fit->source.feed();
-  const int other = tuned->threads == 1 ? tuning.most_threads : 1;
-  const TuningResult result = tuner(feed, nullptr).run_threads(tuning.batch, other, *tuned);
+  const int other = tuning.chosen->threads == 1 ? tuning.most_threads : 1;
+  const TuningResult result = tuner(feed, nullptr).run_threads(tuning.batch, other, *tuning.chosen);
   if (result.choices.empty()) return;  // it was stopped
-  process.threads = tuned->threads;
+  process.threads = tuning.chosen->threads;
   tuning.disturbed = result.disturbed;
-  tuning.pace.promise(*tuned->seconds, result.elements);
+  tuning.pace.promise(*tuning.chosen->seconds, result.elements);
   const TuningChoice& threads = result.choices.front();
   std::erase_if(tuning.lines, [](const std::string& line) { return line.starts_with("threads: "); });
   tuning.lines.push_back(join(to_string(threads), ", measured again after epoch ", state.timestamp.epoch));

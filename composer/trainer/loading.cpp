@@ -1,0 +1,263 @@
+// What is loaded: the run that goes on, a load_path, and what plug-ins name.
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/util/ScopeExit.h>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/ignore_keys.h"
+#include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/saver.h"
+#include "composer/checkpoint/scratch.h"
+#include "composer/core/error.h"
+#include "composer/core/model_access.h"
+#include "composer/core/plugin_state.h"
+#include "composer/formats/renaming.h"
+#include "composer/formats/weights.h"
+#include "composer/net/remote_store.h"
+#include "composer/optim/optimizer_state.h"
+#include "composer/remote/checkpoints.h"
+#include "composer/step/handed_out.h"
+#include "composer/trainer/fit_checks.h"
+#include "composer/trainer/impl.h"
+#include "composer/trainer/required_algorithms.h"
+#include "composer/trainer/shared_files.h"
+
+namespace composer {
+namespace {
+
+struct Loaded {
+  StateDict state;
+  std::string path;
+  bool weights_only = false;
+};
+
+// Of a checkpoint, or of a file of weights as Python and save_weights() write them.
+Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bool weights_only);
+
+// Of a URI, whose files are kept until they are read.
+Loaded read_remote(const Ranks& ranks, const std::string& uri, bool weights_only) {
+  const saving::Scratch folder(std::filesystem::temp_directory_path(), kLoadPrefix);
+  Loaded loaded = read_checkpoint(ranks, download_from(uri, folder.path() / "files"), weights_only);
+  loaded.path = net::shown_url(uri);
+  return loaded;
+}
+
+// As rank 0 has it. Another rank that sees other files gets copies of rank 0's while it reads.
+Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_only) {
+  if (ranks.alone())
+    return net::is_uri(given) ? read_remote(ranks, given, weights_only) : read_checkpoint(ranks, given, weights_only);
+  std::optional<saving::Scratch> downloaded;
+  const std::string path = ranks.same(ranks.together([&]() -> std::string {
+    if (!ranks.first() || !net::is_uri(given)) return given;
+    downloaded.emplace(std::filesystem::temp_directory_path(), kLoadPrefix);
+    return download_from(given, downloaded->path() / "files").string();
+  }));
+  Loaded loaded;
+  ranks.together([&] {
+    if (ranks.first())
+      loaded = read_checkpoint(ranks, path, weights_only);  // its errors are everybody's, before anything is sent
+  });
+  const SharedFiles files(*ranks.world(), path);
+  ranks.together([&] {
+    if (!ranks.first()) loaded = read_checkpoint(ranks, files.path(), weights_only);
+  });
+  loaded.path = net::is_uri(given) ? net::shown_url(given) : ranks.same(loaded.path);
+  return loaded;
+}
+
+// With its placeholders replaced. Those of a URL may be in its path alone, so that messages show no secrets.
+std::string expanded(const std::string& path, const std::string& run_name) {
+  if (!path.starts_with("http://") && !path.starts_with("https://")) return saving::format_name(path, run_name);
+  const std::size_t end = std::min(path.find_first_of("?#"), path.size());
+  const std::size_t begin = std::min(path.find('/', path.find("://") + 3), end);
+  const std::string names = path.substr(begin, end - begin);
+  if (names.find_first_of("{}") == std::string::npos) return path;
+  return path.substr(0, begin) + saving::format_name(names, run_name) + path.substr(end);
+}
+
+Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bool weights_only) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    const saving::Found found = saving::open_checkpoint(path);
+    return {saving::load(found, ranks.rank(), ranks.size()), found.path.string(),
+            weights_only || found.manifest.weights_only};
+  }
+  StateDict weights, all;
+  for (auto& [name, tensor] : read_weights(path)) weights[name] = std::move(tensor);  // damage is told first
+  if (weights.entries().empty()) throw CheckpointError(path.string(), ": has no tensors, so no weights can be loaded");
+  if (!weights_only)
+    throw ConfigError("load_path: ", path.string(), " is a file, and may have weights alone; set load_weights_only, ",
+                      "or name the folder of a checkpoint");
+  all["model"] = std::move(weights);
+  return {std::move(all), path.string(), true};
+}
+
+// Where load_weights() speaks of its own options.
+const std::string kOptionsOfTrainers =
+    "\nA trainer has load_rename for rename; for ignore it has load_ignore_keys, such as {\"model/module.fc.*\"}, with "
+    "load_strict_model_weights = false; for convert, `composer convert FILE OUT --dtype f32` writes weights of that "
+    "dtype.";
+
+// Evaluations of that run were of these, not of the weights that are loaded.
+void warn_of_averages(const StateDict& saved, const std::string& from) {
+  HandedOut handed_out;
+  try {
+    handed_out = HandedOut::in(saved);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(from, ": ", error.what());
+  }
+  if (handed_out.by.empty()) return;
+  warn(join(from, ": its trained weights are loaded, and not the averages of ", handed_out.by,
+            ", which evaluations of that run use. Load it whole, with the same algorithm",
+            handed_out.at.empty() ? "" : ", or load the file that composer convert --averages writes"));
+}
+
+void rename_weights(StateDict& state, const std::vector<Rename>& rules, bool warns) {
+  if (rules.empty() || !state.find("model")) return;
+  Renaming rename(rules);
+  StateDict renamed;
+  for (auto& [name, tensor] : std::get<StateDict>(state["model"]).entries()) {
+    const std::string to = rename(name);
+    if (renamed.find(to)) throw ConfigError("load_rename: two weights get the name ", to);
+    renamed[to] = std::move(tensor);
+  }
+  state["model"] = std::move(renamed);
+  if (warns) rename.warn_of_idle("load_rename");
+}
+
+// Its momentum is part of how the run would have gone on. Who ignores it when loading knows.
+void warn_of_missing_optimizer(const StateDict& saved, const std::string& from, const State& state) {
+  if (state.rank == 0 && state.optimizer && !saved.find("optimizer"))
+    warn(join(from, ": has no optimizer, so that one begins anew"));
+}
+
+// Now, because the generators are restored only once training begins.
+void check_random(const StateDict& saved, at::Device device) {
+  const OwnRandom other(device, /*seed=*/0);
+  const StateDict own = other.state();
+  if (std::ranges::all_of(own.entries(), [&](const auto& entry) { return saved.find(entry.first); }))
+    other.restore(saved);
+}
+
+// Throws for what would be refused later, when the weights are loaded already.
+void check_saved(const StateDict& saved, const std::string& from, const State& state, const Engine& engine,
+                 bool goes_on) {
+  RequiredAlgorithms required;
+  naming(from, [&] {
+    for (const char* name : {"hyperparameters", "algorithms", "callbacks"}) group_in(saved, name);
+    if (const StateDict* const random = group_in(saved, "rng")) check_random(*random, state.device);
+    const StateDict* const optimizer = group_in(saved, "optimizer");
+    if (optimizer && state.optimizer) check_optimizer(*optimizer, *state.optimizer);
+    required = compare_required_algorithms(saved, engine);
+  });
+  if (!required.missing.empty())
+    throw CheckpointError(from, ": was trained with ", required.missing,
+                          ", without which it cannot be loaded; give the trainer the same algorithms");
+  // Of a run that goes on, all that differs is told.
+  if (!required.differing.empty() && !goes_on)
+    warn(join(from, ": was trained with other options of algorithms that it requires: ", required.differing));
+  check_plugins(saved, engine);
+}
+
+void load_model(const StateDict& saved, const std::string& from, bool strict, State& state, const Engine& engine,
+                WeightsInUse& weights_in_use) {
+  const StateValue* found = saved.find("model");
+  if (!found) return;
+  const auto loaded = c10::make_scope_exit([&] { weights_in_use.loaded(); });
+  formats::NamedTensors weights;
+  for (const auto& [name, value] : std::get<StateDict>(*found).entries())
+    weights.emplace_back(name, std::get<at::Tensor>(value));
+  if (weights.empty() && !strict) return;  // all were ignored
+  try {
+    const WeightsReport report = load_weights(as_module(*state.model), weights, from, {.strict = strict});
+    if (!strict) check_loaded(report, from);
+  } catch (const WeightsError& error) {
+    const auto [missing, differing] = compare_required_algorithms(saved, engine);
+    std::string why;
+    if (!missing.empty()) why += "\nIt was trained with " + missing + ", which this trainer does not have.";
+    if (!differing.empty()) why += "\nIt was trained with other options of algorithms: " + differing;
+    if (why.empty()) throw;
+    throw WeightsError(error.what() + why, error.report);
+  }
+}
+
+}  // namespace
+
+void Trainer::Impl::load_checkpoint() {
+  if (resumption.found) {
+    const StateDict saved = resumption.read(options, ranks, state.run_name);
+    const std::string path = resumption.found->path.string();
+    warn_of_missing_optimizer(saved, path, state);
+    check_saved(saved, path, state, engine, /*goes_on=*/true);
+    load_model(saved, path, /*strict=*/options.load_strict_model_weights, state, engine, weights_in_use);
+    load_run_state(saved, path, StateVisitor::Of::THIS_RUN);
+    resumption.loaded_from = path;
+  } else if (!options.load_path.empty()) {
+    load({.path = options.load_path,
+          .weights_only = options.load_weights_only,
+          .strict_model_weights = options.load_strict_model_weights,
+          .ignore_keys = options.load_ignore_keys},
+         options.load_rename);
+  }
+}
+
+void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& rename) {
+  if (!rename.empty() && !from.weights_only)
+    throw ConfigError("load_rename: changes names of weights alone; set load_weights_only");
+  const std::string path = expanded(from.path, state.run_name);
+  Loaded loaded = read_for_all(ranks, path, from.weights_only);
+  rename_weights(loaded.state, rename, ranks.first());
+  if (!loaded.weights_only) warn_of_missing_optimizer(loaded.state, loaded.path, state);
+  if (loaded.weights_only && ranks.first()) warn_of_averages(loaded.state, loaded.path);
+  saving::ignore_keys(loaded.state, from.ignore_keys);
+  if (!loaded.weights_only) check_saved(loaded.state, loaded.path, state, engine, resumption.found.has_value());
+  // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.
+  const bool strict = from.strict_model_weights && (from.weights_only || from.ignore_keys.empty());
+  weights_in_use.with_trained([&] {
+    try {
+      load_model(loaded.state, loaded.path, strict, state, engine, weights_in_use);
+    } catch (const WeightsError& error) {
+      if (from.weights_only) throw WeightsError(error.what() + kOptionsOfTrainers, error.report);
+      throw;
+    }
+    if (!loaded.weights_only) load_run_state(loaded.state, loaded.path, StateVisitor::Of::ANOTHER);
+  });
+  if (options.seed && state.seed != *options.seed)
+    warn(join("load_path: the run goes on with the seed of ", loaded.path, ", ", state.seed,
+              ", and not with .seed = ", *options.seed, "; set load_weights_only to begin a run of its own"));
+  resumption.loaded_from = loaded.path;
+}
+
+void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& from, StateVisitor::Of of) {
+  const bool is_of_this_run = of == StateVisitor::Of::THIS_RUN;
+  naming(from, [&] {
+    StateVisitor visit = StateVisitor::loading(saved, "", of);
+    visit_state(visit);
+  });
+  resumption.wait(saved);
+  if (const StateDict* const random = group_in(saved, "rng"); random && random->empty())
+    resumption.waiting.drop({"rng"});  // load_ignore_keys
+  if (train_step.has_scaler())
+    resumption.waiting.drop({"scaler"});  // it has been loaded
+  else
+    resumption.waiting.keep(saved, "scaler");
+  if (const StateDict* const before = group_in(saved, "hyperparameters"); before && is_of_this_run)
+    resumption.hyperparameters_before = *before;
+  if (is_of_this_run && options.seed && state.seed != *options.seed && ranks.first())
+    warn(join("checkpoint: the run goes on with its seed, ", state.seed, ", and not with .seed = ", *options.seed,
+              "; for another seed begin another run"));
+  if (fit) {
+    fit->source.lose_place();
+    resumption.restore_random(random);  // else when the next fit begins
+  }
+  fits.forget_owed();
+  rates.schedules().apply(state);
+  rates.leave(state);
+}
+
+}  // namespace composer

@@ -1,0 +1,41 @@
+#include "composer/trainer/training_data.h"
+
+#include "composer/core/state.h"
+#include "composer/step/side_stream.h"
+#include "composer/trainer/batch_source.h"
+#include "composer/trainer/ranks.h"
+#include "composer/trainer/trainer.h"
+
+namespace composer {
+
+void TrainingData::begin(const TrainerOptions& options, const Ranks& ranks, State& state) {
+  if (!options.train_dataloader) return;
+  use(ranks.feed(options.train_dataloader, options.train_dataloader_label, options.train_subset_num_batches), options,
+      ranks, state);
+  own_ = feed_.loader();
+}
+
+void TrainingData::use(const Feed& feed, const TrainerOptions& options, const Ranks& ranks, State& state) {
+  feed_ = feed;
+  if (feed_) feed_.set_default_seed(state.seed);
+  if (options.copy_ahead && !state.device.is_cpu()) feed_.copy_ahead(copies_on_side_stream(state.device));
+  state.has_dataloader = true;
+  state.dataloader_label = feed ? feed.label() : options.train_dataloader_label;
+  if (ranks.have_own_loaders()) joint_length_ = ranks.longest(feed.num_batches());
+  state.dataloader_len = ranks.have_own_loaders() ? joint_length_ : feed.num_batches();
+}
+
+Feed TrainingData::of_fit(const FitOptions& fit, const TrainerOptions& options, const Ranks& ranks) const {
+  if (fit.train_dataloader)
+    return ranks.feed(fit.train_dataloader, fit.train_dataloader_label, fit.train_subset_num_batches.value_or(-1));
+  if (!feed_) return feed_;
+  const bool is_own = feed_.loader() == own_;
+  const std::int64_t subset = fit.train_subset_num_batches.value_or(is_own ? options.train_subset_num_batches : -1);
+  return subset == feed_.subset() ? feed_ : feed_.with_subset(subset);
+}
+
+std::optional<std::int64_t> TrainingData::epoch_length(const BatchSource& source, const Ranks& ranks) const {
+  return source.has_loader() && ranks.have_own_loaders() ? joint_length_ : source.epoch_length();
+}
+
+}  // namespace composer
