@@ -1,11 +1,15 @@
 #include "composer/step/auto_microbatch.h"
 
 #include <algorithm>
+#include <exception>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/step/batch_undo.h"
+#include "composer/step/memory.h"
 #include "composer/util/out_of_memory.h"
 
 namespace composer {
@@ -24,7 +28,21 @@ std::int64_t optimizer_bytes(const State& state) {
 
 }  // namespace
 
-void AutoMicrobatch::choose(std::int64_t samples, const Trial& trial) {
+void AutoMicrobatch::choose(const Trial& trial) {
+  if (samples_ == 0) return;
+  BatchUndo undo(state_);
+  const Losses batch_loss = state_.batch_loss;
+  take_back(undo);
+  state_.device_train_microbatch_size = fitting_size([&](std::int64_t size) {
+    take_back(undo);
+    trial(size);
+  });
+  take_back(undo);
+  state_.batch_loss = batch_loss;
+}
+
+std::int64_t AutoMicrobatch::fitting_size(const Trial& trial) {
+  const std::int64_t samples = samples_;
   const auto left = [&] {
     return std::max<std::int64_t>(1, available_memory(state_.device) - optimizer_bytes(state_));
   };
@@ -61,17 +79,48 @@ void AutoMicrobatch::choose(std::int64_t samples, const Trial& trial) {
   const auto in_parts = [samples](std::int64_t parts) { return (samples + parts - 1) / parts; };
   std::int64_t parts = in_parts(static_cast<std::int64_t>(std::clamp(most, 1., static_cast<double>(samples))));
   while (!failed && in_parts(parts) > size && !peak_of(in_parts(parts)) && !failed) ++parts;
-  state_.device_train_microbatch_size = in_parts(parts);
+  return in_parts(parts);
 }
 
-void AutoMicrobatch::shrink(std::int64_t samples) {
+void AutoMicrobatch::fit(const Step& step, const Gradients& gradients, const std::function<void()>& split) {
+  BatchUndo undo(state_);
+  while (true) {
+    bool has_gradients = false;  // then the weights may have changed: there is no way back
+    try {
+      return step([&] {
+        std::optional<MemoryScope> scope;
+        if (state_.device.is_cpu()) scope.emplace(state_.device, limit_);
+        at::Tensor loss = gradients();
+        has_gradients = true;
+        return loss;
+      });
+    } catch (...) {
+      if (has_gradients || !split || !is_out_of_memory(std::current_exception())) throw;
+      shrink();
+    }
+    take_back(undo);
+    split();
+  }
+}
+
+void AutoMicrobatch::shrink() {
   std::int64_t& size = state_.device_train_microbatch_size;
-  const std::int64_t tried = std::min(size, samples);
+  const std::int64_t tried = std::min(size, samples_);
   if (tried <= 1)
     throw_nested<Error>("device_train_microbatch_size: out of memory with microbatches of 1 sample; ",
                         "use a smaller model, or composer::checkpoint in it");
   size = tried / 2;
   warn(join("out of memory with microbatches of ", tried, " samples: from now on they have ", size));
+}
+
+// What an attempt to train the batch has left, whether it came to its end or not.
+void AutoMicrobatch::take_back(BatchUndo& undo) const {
+  state_.optimizer->zero_grad(/*set_to_none=*/true);
+  state_.outputs.clear();
+  state_.loss.clear();
+  put_batch_back_();
+  undo.restore();
+  release_cached_memory(state_.device);
 }
 
 }  // namespace composer

@@ -32,8 +32,10 @@ GradientSync::GradientSync(State& state, std::shared_ptr<dist::World> world, con
 
 GradientSync::~GradientSync() = default;
 
-std::vector<GradientSync::Shard> GradientSync::shards(std::int64_t samples) const {
+std::optional<std::vector<BatchRanks::Shard>> GradientSync::shards(const Feed& feed, const Batch& batch) const {
+  const std::int64_t samples = feed.count_samples(batch);
   std::vector<Shard> shards;
+  if (!shards_) return samples == 0 ? std::optional(shards) : std::nullopt;  // without any, nothing is trained here
   for (std::int64_t index = shards_->first(); const std::int64_t size : shards_->sizes(samples)) {
     if (size > 0) shards.push_back({index, size});
     ++index;
@@ -41,15 +43,19 @@ std::vector<GradientSync::Shard> GradientSync::shards(std::int64_t samples) cons
   return shards;
 }
 
-void GradientSync::enter_shard(std::int64_t index) { shards_->enter(index); }
+// Ranks are averaged, shards are added up.
+LossWeight GradientSync::share_of_gradient(const LossWeight& share) const { return share * (shards_ ? 1 : size_); }
 
-void GradientSync::leave_shard(std::int64_t index, const Losses& losses) {
-  shards_->leave(index);
-  shard_losses_.emplace_back(index, losses);
+void GradientSync::enter_shard(std::int64_t index) {
+  if (shards_) shards_->enter(index);
+}
+
+void GradientSync::leave_shard(const Losses& losses) {
+  if (shards_) shard_losses_.emplace_back(shards_->leave(), losses);
 }
 
 // One message for all that ranks must know of each other before they train a batch.
-GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
+BatchCounts GradientSync::start(const BatchCounts& own, bool may_change) {
   const auto count = static_cast<double>(own.microbatches);
   const bool trains = is_training(as_module(*state_.model));
   const at::Tensor sums = at::tensor(
@@ -64,8 +70,7 @@ GradientSync::Counts GradientSync::start(const Counts& own, bool may_change) {
   if (sum[12] > 0 && sum[12] < size_) check_model({trains ? "training mode" : "evaluation mode"});
   const bool differ = sum[4] * size_ != sum[3] * sum[3];
   // The Reducer wants one backward pass of each rank, or as many of each.
-  by_hand_ = (optimizer_ && optimizer_->divides_gradients()) ||
-             options_.ddp_sync_strategy == dist::SyncStrategy::FORCED_SYNC || sum[5] > 0 || sum[6] > 0 ||
+  by_hand_ = divides_gradients() || options_.ddp_sync_strategy == dist::SyncStrategy::FORCED_SYNC || sum[5] > 0 || sum[6] > 0 ||
              (differ && options_.ddp_sync_strategy == dist::SyncStrategy::MULTI_AUTO_SYNC);
   if (shards_) {
     shards_->forget();
@@ -122,11 +127,28 @@ void GradientSync::finish(Losses* batch_loss) {
     shard_losses_.clear();
     return;
   }
-  if (optimizer_ && optimizer_->divides_gradients())
+  if (divides_gradients())
     optimizer_->reduce_gradients();
   else if (by_hand_)
     dist::average_gradients(*world_, trained_tensors(as_module(*state_.model)), options_.bucket_cap_mb);
   if (batch_loss) sum(*batch_loss);
+}
+
+DividedGradients::SumOverRanks GradientSync::sum_of_divided() const {
+  if (!divides_gradients()) return {};
+  return [world = world_.get()](const at::Tensor& tensor) { world->sum(tensor); };
+}
+
+void GradientSync::agree_on_overflow(const at::Tensor& found_inf) const {
+  if (divides_gradients()) world_->max(found_inf);
+}
+
+void GradientSync::before_step() {
+  if (optimizer_) optimizer_->before_step();
+}
+
+void GradientSync::after_step() {
+  if (optimizer_) optimizer_->after_step();
 }
 
 // A row for each shard, which one rank alone fills, so that adding up ranks rounds nothing.

@@ -11,6 +11,7 @@
 #include "composer/core/loss_weight.h"
 #include "composer/core/state.h"
 #include "composer/dist/options.h"
+#include "composer/step/batch_ranks.h"
 #include "composer/step/optimizer_shards.h"
 #include "composer/step/shard_sums.h"
 
@@ -21,49 +22,34 @@ class DataParallel;
 class World;
 }  // namespace dist
 
-// Makes the gradients, losses and counts of a batch those of all ranks. All ranks call it alike. It is made for several
-// ranks only.
-class GradientSync {
+// Makes the gradients, losses and counts of a batch those of all ranks. It is made for several ranks, or for one whose
+// batches have virtual shards.
+class GradientSync final : public BatchRanks {
  public:
   GradientSync(State& state, std::shared_ptr<dist::World> world, const dist::DistributedOptions& options);
-  ~GradientSync();
+  ~GradientSync() override;
   GradientSync(const GradientSync&) = delete;
   GradientSync& operator=(const GradientSync&) = delete;
 
-  // What a rank contributes to a batch, or the sums over ranks.
-  struct Counts {
-    LossWeight weight = 0;  // of its part in the loss
-    double counted = 0;     // where `weight` depends on the loss: what counts if that does not run
-    std::int64_t samples = 0, tokens = 0, microbatches = 0;
-    double seconds = 0;  // that were spent since the last batch was started; of all ranks: the mean
-  };
-  // With virtual shards: those of this rank that have samples, and how many; each is a microbatch. Collective.
-  struct Shard {
-    std::int64_t index, samples;
-  };
-  bool has_shards() const { return shards_.has_value(); }
-  std::vector<Shard> shards(std::int64_t samples) const;
+  bool alone() const override { return false; }
+  dist::World* world() const override { return size_ == 1 ? nullptr : world_.get(); }
+  std::int64_t smallest(std::int64_t size) const override;
+  std::optional<std::vector<Shard>> shards(const Feed& feed, const Batch& batch) const override;
+  BatchCounts start(const BatchCounts& own, bool may_change) override;
+  LossWeight share_of_gradient(const LossWeight& share) const override;
+  void enter_shard(std::int64_t index) override;
+  void leave_shard(const Losses& losses) override;
+  void before_forward(bool last) override;
+  void before_backward(const at::Tensor& loss, bool last) override;
+  void after_backward(bool last) override;
+  void finish(Losses* batch_loss) override;
+  DividedGradients::SumOverRanks sum_of_divided() const override;
+  void agree_on_overflow(const at::Tensor& found_inf) const override;
+  void before_step() override;
+  void after_step() override;
 
-  // Before the first microbatch of each batch. `may_change`: some microbatches may turn out to have no weight.
-  Counts start(const Counts& own, bool may_change);
-  // The gradient of a rank's share of the loss is to be multiplied by this, because ranks are averaged.
-  double factor() const { return shards_ ? 1 : static_cast<double>(size_); }
-  dist::World* world() const { return size_ == 1 ? nullptr : world_.get(); }  // null: there is one rank
-
-  // Around a virtual shard.
-  void enter_shard(std::int64_t index);
-  void leave_shard(std::int64_t index, const Losses& losses);
-  // Around forward and backward of a microbatch. `last`: of those of this rank that have a weight.
-  void before_forward(bool last);
-  void before_backward(const at::Tensor& loss, bool last);
-  void after_backward(bool last);
-  // After the last microbatch: gradients are the mean over ranks, losses (null: not asked for) the sums. In stage 2 of
-  // ZeRO, a rank then has only the gradients of its own parameters.
-  void finish(Losses* batch_loss);
   // Null: every rank keeps the optimizer's state of all parameters.
   OptimizerShards* optimizer_shards() { return optimizer_ ? &*optimizer_ : nullptr; }
-  // The least that a rank has; those <= 0 do not count.
-  std::int64_t smallest(std::int64_t size) const;
 
   // Gives all ranks rank 0's buffers (parameters, too), so that they evaluate the same model.
   void share_buffers();
@@ -75,6 +61,7 @@ class GradientSync {
   void share_new();
 
  private:
+  bool divides_gradients() const { return optimizer_ && optimizer_->divides_gradients(); }
   bool syncs(bool last) const;
   void note_shared();
   void check_model(const std::vector<std::string>& lines) const;

@@ -7,6 +7,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/optim/optimizer.h>
 
+#include "composer/core/engine.h"
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
 #include "composer/dist/world.h"
@@ -65,6 +66,18 @@ OptimizerShards::OptimizerShards(State& state, std::shared_ptr<dist::World> worl
       sharded_(world_, {}),
       stage_(options.zero_stage),
       message_bytes_(options.bucket_cap_mb << 20) {}
+
+void OptimizerShards::check_algorithms(const Engine& engine) const {
+  if (!divides_gradients()) return;
+  for (const auto& algorithm : engine.algorithms()) {
+    if (algorithm.object->step_rule())
+      throw ConfigError("distributed.zero_stage: 2 does not go with ", algorithm.name,
+                        ", which needs the gradients of all parameters on each rank; set zero_stage = 1");
+    if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH) && !algorithm.interfaces.divided_gradients)
+      throw ConfigError("distributed.zero_stage: 2 leaves each rank the gradients of its own parameters, and ",
+                        algorithm.name, " runs at AFTER_TRAIN_BATCH but is not a DividedGradients; set zero_stage = 1");
+  }
+}
 
 void OptimizerShards::update() {
   if (has_same(*state_.optimizer, sharded_.parameters())) return;

@@ -18,6 +18,8 @@ namespace dist {
 class World;
 }  // namespace dist
 
+class Engine;
+
 // The work and the state of state.optimizer, divided among ranks (DistributedOptions::zero_stage). The optimizer keeps
 // all parameters in its groups, so schedules, surgery and whoever else looks at them find what they always do. In its
 // step a rank leaves it the gradients of the rank's own parameters alone: it makes state for no others.
@@ -28,6 +30,8 @@ class OptimizerShards {
   // Whether this rank keeps the state of the parameter. Looks at the optimizer's parameters, which may have changed.
   bool is_own(const at::Tensor& parameter);
   bool divides_gradients() const { return stage_ == 2; }
+  // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
+  void check_algorithms(const Engine& engine) const;
 
   // Whether the optimizer has other parameters than when all ranks have compared them last.
   bool has_changed();

@@ -89,9 +89,9 @@ void ShardSums::enter(std::int64_t shard) {
   current_random().seed(hash64(state_.seed, kStream, state_.timestamp.batch, shard));
 }
 
-void ShardSums::leave(std::int64_t shard) {
+std::int64_t ShardSums::leave() {
   add();
-  next_ = shard + 1;
+  return next_++;
 }
 
 // Gradients are the sum's from here on, and the next shard begins without.

@@ -30,9 +30,9 @@ class ShardSums {
   std::vector<std::int64_t> sizes(std::int64_t samples) const;
 
   void forget();  // what was added: the next shard begins a batch, or another pass over it
-  // Around each shard of this rank that has samples, in their order; `shard` counts those of all ranks.
+  // Around each shard of this rank that has samples, in their order; shards count those of all ranks.
   void enter(std::int64_t shard);
-  void leave(std::int64_t shard);
+  std::int64_t leave();  // the shard that was entered
   void finish();  // collective, after the last one: the model has the gradients and buffers of all shards
 
  private:

@@ -76,10 +76,10 @@ void Trainer::Impl::count_batch_aside(const Feed& feed, Timestamp& timestamp) {
 }
 
 void Trainer::Impl::count_batch() {
-  const Feed& feed = fit->source.feed();
   state.previous_timestamp = state.timestamp;
-  const Seconds spent = ranks.alone() ? fit->stopwatch.lap() : train_step.spent();
-  state.timestamp = state.timestamp.to_next_batch(train_step.samples(feed), train_step.tokens(feed), spent);
+  const BatchCounts& counts = train_step.counts();
+  const Seconds spent = ranks.alone() ? fit->stopwatch.lap() : Seconds(counts.seconds);
+  state.timestamp = state.timestamp.to_next_batch(counts.samples, counts.tokens, spent);
   fits.owed = {Owed::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
   rates.schedules().apply(state);
   tell_late();

@@ -88,9 +88,7 @@ void Trainer::Impl::begin() {
     state.stop.ask(finished, Stop::FINISHED);
     resumption.waiting.drop({"stop"});
   }
-  train_step.begin_fit();
-  train_step.use_rule(engine);
-  if (options.cuda_graph) train_step.use_graph(engine);
+  train_step.begin_fit(engine, options.cuda_graph);
 }
 
 // What was due when a signal or an error ended the fit before.
