@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
@@ -13,6 +14,7 @@
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/metrics/classification.h"
 #include "composer/metrics/loss_metrics.h"
+#include "composer/step/auto_microbatch.h"
 #include "tests/support/doctest.h"
 #include "tests/support/live_bytes.h"
 #include "tests/support/text.h"
@@ -387,6 +389,65 @@ TEST_CASE("A fit may begin to choose the size, or stop to") {
   CHECK(trainer.state().device_train_microbatch_size == 4);
   trainer.fit({.duration = "1ba", .device_train_microbatch_size = 2});
   CHECK(trainer.state().device_train_microbatch_size == 2);
+}
+
+// A step whose gradients want more memory than there is for more than `most` samples at once.
+struct Fitted {
+  explicit Fitted(std::int64_t most_samples) : most(most_samples) {
+    state.model = tiny_model();
+    state.optimizer = Handle<torch::optim::Optimizer>(
+        std::make_shared<torch::optim::SGD>(state.model->parameters(), torch::optim::SGDOptions(0.1)));
+    state.device_train_microbatch_size = 8;
+    fitting.begin_batch(8);
+  }
+  at::Tensor gradients() {
+    sizes.push_back(state.device_train_microbatch_size);
+    if (sizes.back() > most) TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory, says the test");
+    return at::ones({});
+  }
+  void fit(bool may_split = true) {
+    fitting.fit(
+        [this](const AutoMicrobatch::Gradients& make) {
+          make();
+          if (fails_after) TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory in the optimizer");
+        },
+        [this] { return gradients(); }, may_split ? [this] { ++splits; } : std::function<void()>());
+  }
+
+  std::int64_t most;
+  bool fails_after = false;
+  State state;
+  int put_back = 0, splits = 0;
+  std::vector<std::int64_t> sizes;  // that were tried
+  AutoMicrobatch fitting{state, kMiB, [this] { ++put_back; }};
+};
+
+TEST_CASE("A step is tried with half the size until its gradients fit, each time from the beginning") {
+  const Warnings warnings;
+  Fitted step(2);
+  step.fit();
+  CHECK(step.sizes == std::vector<std::int64_t>{8, 4, 2});
+  CHECK(step.put_back == 2);
+  CHECK(step.splits == 2);
+  CHECK(warnings.texts.size() == 2);
+  step.fit();
+  CHECK(step.sizes.size() == 4);
+}
+
+TEST_CASE("A step is not tried again once it has gradients, nor where others wait for them, nor with one sample") {
+  const Warnings warnings;
+  Fitted stepped(8);
+  stepped.fails_after = true;
+  CHECK_THROWS_AS(stepped.fit(), c10::OutOfMemoryError);
+  CHECK(stepped.sizes.size() == 1);
+
+  Fitted waited_for(2);
+  CHECK_THROWS_AS(waited_for.fit(/*may_split=*/false), c10::OutOfMemoryError);
+  CHECK(waited_for.state.device_train_microbatch_size == 8);
+
+  Fitted none(0);
+  CHECK_THROWS_AS(none.fit(), Error);
+  CHECK(none.sizes == std::vector<std::int64_t>{8, 4, 2, 1});
 }
 
 }  // namespace
