@@ -2,8 +2,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +10,10 @@
 #include "composer/core/state.h"
 #include "composer/dist/options.h"
 #include "composer/step/batch_ranks.h"
+#include "composer/step/loss_sums.h"
 #include "composer/step/optimizer_shards.h"
 #include "composer/step/shard_sums.h"
+#include "composer/step/shared_model.h"
 
 namespace composer {
 
@@ -49,45 +49,23 @@ class GradientSync final : public BatchRanks {
   void after_step() override;
 
   // Null: every rank keeps the optimizer's state of all parameters.
-  OptimizerShards* optimizer_shards() { return optimizer_ ? &*optimizer_ : nullptr; }
-
-  // Gives all ranks rank 0's buffers (parameters, too), so that they evaluate the same model.
-  void share_buffers();
-  void share_model();
-  // Whether this rank has parameters that have not been shared yet, or others are frozen. Surgery draws values on each
-  // rank, so before a batch, and before weights are compared, all ranks get those of rank 0. share_new() is for all
-  // ranks if one has changes; it throws ConfigError on all if their models are not alike.
-  bool has_changed();
-  void share_new();
+  OptimizerShards* optimizer_shards() { return optimizer_.get(); }
+  SharedModel& model() { return model_; }
 
  private:
   bool divides_gradients() const { return optimizer_ && optimizer_->divides_gradients(); }
   bool syncs(bool last) const;
-  void note_shared();
-  void check_model(const std::vector<std::string>& lines) const;
-  void sum(Losses& losses);
-  void sum_shards(Losses& losses);
-  void agree_on_losses(const Losses& own);
-  Losses named(const at::Tensor& sums) const;
 
   State& state_;
   std::shared_ptr<dist::World> world_;
   dist::DistributedOptions options_;
   int size_;
   std::optional<ShardSums> shards_;
-  std::optional<OptimizerShards> optimizer_;
-  std::vector<std::pair<std::int64_t, Losses>> shard_losses_;  // of those of this rank
-  bool by_hand_ = false;                                       // this batch: all gradients after the last microbatch
-  struct Shared {
-    at::Tensor parameter;
-    std::vector<std::int64_t> sizes;
-    bool requires_grad;
-  };
-  std::vector<Shared> shared_;  // parameters, as all ranks have them
-  using LossName = std::pair<std::string, at::ScalarType>;
-  std::vector<LossName> loss_names_;              // those of messages about losses
-  bool agrees_on_losses_ = false;                 // on these names with all ranks
-  bool has_other_losses_ = false;                 // this rank, in the last batch
+  std::unique_ptr<OptimizerShards> optimizer_;
+  SharedModel model_;
+  LossSums losses_;
+  std::vector<LossSums::OfShard> shard_losses_;   // of those of this rank
+  bool by_hand_ = false;                          // this batch: all gradients after the last microbatch
   std::unique_ptr<dist::DataParallel> parallel_;  // of the tensors that are trained now
 };
 

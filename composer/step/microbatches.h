@@ -54,7 +54,7 @@ class Microbatches {
 
  private:
   struct Part {
-    Batch batch;             // empty if the whole batch is the only one
+    Batch batch;  // empty if the whole batch is the only one
     LossWeight weight = {};
     double counted = 0;  // instead, if the loss that this is the weight of does not run
     bool first = true;   // of those whose losses are added up

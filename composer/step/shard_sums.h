@@ -33,7 +33,7 @@ class ShardSums {
   // Around each shard of this rank that has samples, in their order; shards count those of all ranks.
   void enter(std::int64_t shard);
   std::int64_t leave();  // the shard that was entered
-  void finish();  // collective, after the last one: the model has the gradients and buffers of all shards
+  void finish();         // collective, after the last one: the model has the gradients and buffers of all shards
 
  private:
   void begin();

@@ -190,7 +190,7 @@ void Trainer::Impl::share_buffers() {
   GradientSync* const sync = train_step.ranks();
   if (!sync) return;
   const WeightsInUse::Unchanged unchanged(weights_in_use);
-  sync->share_buffers();
+  sync->model().share_buffers();
 }
 
 // At the end of a fit: those of the model, and of what an algorithm hands out for it.
@@ -205,7 +205,7 @@ void Trainer::Impl::share_model() {
   GradientSync* const sync = train_step.ranks();
   if (!sync) return;
   const WeightsInUse::Unchanged unchanged(weights_in_use);
-  sync->share_model();
+  sync->model().share();
 }
 
 // At the head of a step, and at the end.

@@ -156,10 +156,10 @@ double relative_difference(const at::Tensor& a, const at::Tensor& b) {
 
 // What the model has got since: all ranks begin with that of rank 0.
 void ReplicaCheck::share_new() const {
-  GradientSync& sync = *step_.ranks();
-  if (!ranks_.any(sync.has_changed())) return;
+  SharedModel& model = step_.ranks()->model();
+  if (!ranks_.any(model.has_changed())) return;
   try {
-    sync.share_new();
+    model.share_new();
   } catch (const ConfigError& error) {
     ranks_.together([&] { throw ConfigError(error.what()); });
   }
