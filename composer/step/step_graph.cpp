@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
@@ -48,29 +50,6 @@ std::string what_happened() {
 }
 
 }  // namespace
-
-// The state while the work of a batch is done.
-class StepGraph::Scope {
- public:
-  Scope(State& state, Batch batch)
-      : state_(state),
-        batch_(std::exchange(state.batch, std::move(batch))),
-        outputs_(std::exchange(state.outputs, {})),
-        loss_(std::exchange(state.loss, {})) {}
-  ~Scope() {
-    state_.batch = std::move(batch_);
-    state_.outputs = std::move(outputs_);
-    state_.loss = std::move(loss_);
-  }
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-
- private:
-  State& state_;
-  Batch batch_;
-  Outputs outputs_;
-  Losses loss_;
-};
 
 std::string StepGraph::reason_against(const Engine& engine, bool whole_batches) const {
   if (!device_graphs(state_.device.type())) {
@@ -307,7 +286,15 @@ void StepGraph::replay() {
 }
 
 StepGraph::Results StepGraph::results_of(const Batch& batch) {
-  const Scope scope(state_, batch);
+  Batch of_step = state_.batch;  // may be `batch`
+  state_.batch = batch;
+  Outputs outputs = std::exchange(state_.outputs, {});
+  Losses loss = std::exchange(state_.loss, {});
+  const auto restore = c10::make_scope_exit([&] {
+    state_.batch = std::move(of_step);
+    state_.outputs = std::move(outputs);
+    state_.loss = std::move(loss);
+  });
   eager_.forward(1);
   eager_.loss();
   eager_.backward(total_of(state_.loss), 1);

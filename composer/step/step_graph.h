@@ -51,7 +51,6 @@ class StepGraph final : public Computation {
     Losses loss;
     std::vector<std::pair<at::Tensor, at::Tensor>> gradients;  // of parameters
   };
-  class Scope;
 
   std::string reason_against(const Engine& engine, bool whole_batches) const;
   std::string reason_against_batch() const;

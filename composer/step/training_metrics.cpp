@@ -5,26 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 
 #include "composer/core/model_access.h"
 #include "composer/util/autocast.h"
 
 namespace composer {
-namespace {
-
-// All modules evaluate, for this scope.
-class EvalMode {
- public:
-  explicit EvalMode(torch::nn::Module& model) : modes_(model) { set_training(model, false); }
-  ~EvalMode() { modes_.restore(); }
-  EvalMode(const EvalMode&) = delete;
-  EvalMode& operator=(const EvalMode&) = delete;
-
- private:
-  ModuleModes modes_;
-};
-
-}  // namespace
 
 void TrainingMetrics::update() {
   if (set_.empty()) return;
@@ -37,8 +23,14 @@ void TrainingMetrics::update() {
 // once eval_forward has given the outputs of training.
 Outputs TrainingMetrics::outputs() {
   Model& model = *state_.model;
-  std::optional<EvalMode> eval_mode;
-  if (!reuses_outputs_) eval_mode.emplace(as_module(model));
+  std::optional<ModuleModes> modes;
+  const auto restore = c10::make_scope_exit([&modes] {
+    if (modes) modes->restore();
+  });
+  if (!reuses_outputs_) {
+    modes.emplace(as_module(model));
+    set_training(as_module(model), false);
+  }
   Outputs outputs = eval_forward_of(model, microbatch_, &state_.outputs);
   reuses_outputs_ = std::ranges::equal(outputs, state_.outputs, [](const auto& given, const auto& trained) {
     return given.second.is_same(trained.second);
