@@ -3,6 +3,7 @@
 #include <optional>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include "composer/core/state.h"
 #include "composer/optim/grad_scaler.h"
@@ -10,6 +11,9 @@
 namespace composer {
 
 class StateVisitor;
+
+// Throws ConfigError if this device cannot train in this precision.
+void check_precision(Precision precision, at::Device device);
 
 // Whether losses are multiplied by a scale, so that gradients in half precision do not underflow. The scale outlives
 // the fits that use it.

@@ -18,7 +18,7 @@
 #include "composer/dist/world.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
-#include "composer/step/precision.h"
+#include "composer/step/loss_scaling.h"
 #include "composer/trainer/call_options.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/fit_plan.h"
