@@ -39,7 +39,7 @@ class BatchRanks {
   struct Shard {
     std::int64_t index, samples;
   };
-  // Unset: the size of microbatches says how the batch is split.
+  // Unset: the size of microbatches says how the batch is split. Empty: this rank trains nothing of it.
   virtual std::optional<std::vector<Shard>> shards(const Feed&, const Batch&) const { return std::nullopt; }
 
   // Before the first microbatch of each batch. `may_change`: some microbatches may turn out to have no weight.

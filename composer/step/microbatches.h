@@ -23,10 +23,10 @@ class Microbatches {
 
   // state.batch is a whole batch, of which parts are trained from now on.
   void take_batch() { whole_ = state_.batch; }
-  // Into those of state.device_train_microbatch_size, or into what ranks ask for.
+  // Splits the batch into parts of state.device_train_microbatch_size samples, or into the shards that ranks ask for.
   void split(const Feed& feed, BatchRanks& ranks);
-  // Once, however often the parts are trained. `spent`: since the last batch was weighed, of which ranks tell each
-  // other.
+  // Weighs the parts, once, however often they are trained. `spent`: since the last batch was weighed, of which ranks
+  // tell each other.
   void weigh(const Feed& feed, BatchRanks& ranks, Seconds spent = {});
   bool are_weighed() const { return of_all_.weight.known(); }
   const BatchCounts& of_all_ranks() const { return of_all_; }
@@ -34,7 +34,7 @@ class Microbatches {
   std::size_t size() const { return parts_.size(); }
   const Batch& whole() const { return whole_; }
   std::int64_t samples_at_once() const { return samples_at_once_; }  // those of the loader's batches, if not split
-  // state.batch becomes that part, on the device.
+  // state.batch becomes that part, on the device. Parts that are not weighed yet are weighed before.
   void enter(const Feed& feed, BatchRanks& ranks, std::size_t index);
   // The same of a part that is tried as if it were half of the batch, the first half or the second.
   void enter_trial(const Feed& feed, const Batch& part, bool first);
