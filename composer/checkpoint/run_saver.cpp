@@ -15,6 +15,7 @@
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/run_lock.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/util/name_format.h"
@@ -44,6 +45,20 @@ bool is_or_follows(std::string_view name, std::string_view other) {
   if (name == other) return true;
   if (!name.starts_with(other) || name.size() < other.size() + 2 || name[other.size()] != '-') return false;
   return name.find_first_not_of("0123456789", other.size() + 1) == std::string_view::npos;
+}
+
+// As the name of a checkpoint, and the name of none. One that is that of all is told when a fit begins.
+std::string link_name(const RunSaverOptions& options, const std::string& run_name, const OptionNames& names) {
+  std::string link = format_name(options.latest_filename, run_name);
+  if (link.empty()) return link;
+  const std::string option = names.name("latest_filename");
+  check_name(link, "", option.c_str());
+  if (!util::has_time(options.filename)) return link;
+  for (std::filesystem::path path = link; !path.empty(); path = path.parent_path())
+    if (is_name_of(options.filename, run_name, path))
+      throw ConfigError(option, ": the name ", link, " is that of a checkpoint, because ", names.name("filename"),
+                        " is ", options.filename, "; choose another name");
+  return link;
 }
 
 // Of the program's fits, the one that was begun last, as the run has it; unset: of weights alone.
@@ -81,7 +96,7 @@ RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state
   saving::check(options_, owner_.names);
   saver_ = std::make_unique<Saver>(
       SaverOptions{.folder = std::filesystem::absolute(format_name(options_.folder, state.run_name)),
-                   .latest = format_name(options_.latest_filename, state.run_name),
+                   .latest = link_name(options_, state.run_name, owner_.names),
                    .keep = options_.num_checkpoints_to_keep,
                    .best = options_.best,
                    .on_failure = options_.on_failure,
@@ -214,7 +229,9 @@ void RunSaver::prepare(const State& state) {
     saver_->free_links();
     ask_direction(state);
     check_conflicts(state);
-    saver_->check_writable(manifest(options_.filename, state), state.run->snapshot(options_.weights_only));
+    StateDict all = state.run->snapshot(options_.weights_only);
+    drop_ignored(all);
+    saver_->check_writable(manifest(options_.filename, state), all);
     if (!lock_) saver_->probe();
     saver_->note_loaded();
     saver_->clean_up();
@@ -368,6 +385,14 @@ std::string RunSaver::made_before(const std::string& name, const State& state) c
   }
 }
 
+// Returns those of the globs that fit nothing.
+std::vector<std::string> RunSaver::drop_ignored(StateDict& all) const {
+  std::vector<std::string> idle = leave_out(all, options_.ignore_keys);
+  if (all.find("model")) return idle;
+  throw ConfigError(owner_.names.name("ignore_keys"), ": ", listed(options_.ignore_keys),
+                    " leaves out all weights, and a checkpoint without weights cannot be loaded");
+}
+
 // Every checkpoint that is written comes this way. Returns the name that it gets.
 std::string RunSaver::take(const std::string& name, Manifest manifest, const State& state, bool by_hand) {
   resumed_.reset();
@@ -380,7 +405,10 @@ std::string RunSaver::take(const std::string& name, Manifest manifest, const Sta
   saver_->plan(manifest, planned);
   StateDict all = state.run->snapshot(options_.weights_only);
   manifest.fit = fit_of(all);
-  ignore_keys(all, options_.ignore_keys);
+  const std::vector<std::string> idle = drop_ignored(all);
+  if (!has_saved_)
+    for (const std::string& glob : idle)
+      warn(join(owner_.names.name("ignore_keys"), ": ", glob, " matches nothing in the checkpoint"));
   const std::string given = manifest.name;
   saver_->save(std::move(manifest), all);
   if (!by_hand) saved_weights_ = planned.weights;

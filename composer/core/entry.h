@@ -55,9 +55,11 @@ using ListOf =
 
 }  // namespace detail
 
-// A plug-in whose constructor takes Options, or nothing. Those that have no text form can't be given by name.
+// A plug-in whose constructor takes Options, or nothing. Those that have no text form can't be given by name. Throws
+// ConfigError for two options of one name.
 template <class T, class Options = detail::NoOptions, class List = detail::ListOf<T>>
 Entry<List> entry(std::string name, std::string summary, std::vector<Option<Options>> options = {}) {
+  detail::check_names(name, options);
   std::erase_if(options, [](const Option<Options>& option) { return !option.read; });
   auto add_to = [name, options](List& list, const Settings& settings) {
     std::vector<std::string> known;

@@ -89,6 +89,11 @@ COMPOSER_EXPORT void read_text(const std::string& text, std::optional<bool>& val
 COMPOSER_EXPORT void read_text(const std::string& text, std::vector<std::string>& value);  // separated by commas
 COMPOSER_EXPORT void read_text(const std::string& text, std::map<std::string, std::string>& value);  // a=b,c=d
 
+template <class T>
+concept HasText = requires(T& value) {
+  read_text(std::string(), value);
+};
+
 COMPOSER_EXPORT std::string to_text(const std::string& value);
 COMPOSER_EXPORT std::string to_text(const std::filesystem::path& value);
 COMPOSER_EXPORT std::string to_text(double value);
@@ -340,13 +345,23 @@ struct Field : Option<Options> {
 // number, bool or Time that may be optional.
 template <class Options, class T>
 Field<Options, T> option(std::string name, T Options::*member) {
-  Field<Options, T> field{
-      {{std::move(name), detail::type_name<T>(), detail::default_text(member)},
-       [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); },
-       [member](const Options& options) { return detail::to_value(options.*member); }},
-      member};
-  if constexpr (std::same_as<T, Interval>) return std::move(field).must(detail::kIntervalRule, detail::is_an_interval);
-  return field;
+  static_assert(
+      detail::HasText<T>,
+      "an option is a std::string, std::filesystem::path, double, bool, std::int64_t, Seconds, Time, Interval, "
+      "std::vector<std::string>, std::map<std::string, std::string>, OptionalTime, or std::optional of a "
+      "std::int64_t, std::uint64_t, bool or Time; an enum needs its values with their names as a third argument");
+  if constexpr (detail::HasText<T>) {
+    Field<Options, T> field{
+        {{std::move(name), detail::type_name<T>(), detail::default_text(member)},
+         [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); },
+         [member](const Options& options) { return detail::to_value(options.*member); }},
+        member};
+    if constexpr (std::same_as<T, Interval>)
+      return std::move(field).must(detail::kIntervalRule, detail::is_an_interval);
+    return field;
+  } else {
+    return {{}, member};
+  }
 }
 
 // An enum, or anything else of a few values that have names.
@@ -420,6 +435,7 @@ std::string text_of(const Options& options, const std::vector<Option<Options>>& 
 // The options by name: for local_hparams() of a plug-in.
 template <class Options>
 StateDict describe(const Options& options, const std::vector<Option<Options>>& list) {
+  detail::check_names("describe", list);
   StateDict described;
   for (const auto& option : list)
     if (option.is_logged() && option.value) described[option.name] = option.value(options);

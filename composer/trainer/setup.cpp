@@ -2,7 +2,9 @@
 #include <array>
 #include <set>
 #include <string>
+#include <string_view>
 #include <typeinfo>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -57,9 +59,9 @@ void check_can_be_sharded(const optim::Optimizer& optimizer, std::int64_t zero_s
 }
 
 // What is left of the run when schedules are scaled by `ratio`.
-OptionalTime scaled(OptionalTime max_duration, double ratio, bool has_schedulers) {
+OptionalTime scaled(OptionalTime max_duration, double ratio, bool has_schedulers, const char* where = "") {
   if (ratio == 1) return max_duration;
-  if (!has_schedulers) throw ConfigError("scale_schedule_ratio: ", ratio, " has no effect without schedulers");
+  if (!has_schedulers) throw ConfigError("scale_schedule_ratio: ", ratio, " has no effect without schedulers", where);
   if (!max_duration) return max_duration;
   const Time shorter = *max_duration * ratio;
   if (shorter.count() == 0)
@@ -71,6 +73,17 @@ OptionalTime scaled(OptionalTime max_duration, double ratio, bool has_schedulers
 bool is_chosen(const Interval& eval_interval) {
   if (eval_interval.function()) return true;
   return eval_interval.time().as_double() != 0 && to_string(eval_interval.time()) != "1ep";
+}
+
+// Of options whose names begin alike, those that are set and have no effect without another one.
+void warn_of_idle(const TrainerOptions& options, std::string_view beginning, const char* needed) {
+  const TrainerOptions usual;
+  std::vector<std::string> idle;
+  for (const Option<TrainerOptions>& option : trainer_options())
+    if (option.name.starts_with(beginning) && option.value &&
+        text_of(option.value(options)) != text_of(option.value(usual)))
+      idle.push_back(option.name);
+  if (!idle.empty()) warn(join(listed(idle), idle.size() == 1 ? " has" : " have", " no effect without a ", needed));
 }
 
 }  // namespace
@@ -94,6 +107,8 @@ void check_options(const TrainerOptions& options, at::Device device) {
     warn("microbatch_memory has no effect unless device_train_microbatch_size or that of an evaluator is \"auto\"");
   check_labels(options.train_dataloader_label, labels);
   if (options.save_best && options.save_folder.empty()) warn("save_best has no effect without a save_folder");
+  if (options.save_folder.empty() && options.world->rank() == 0) warn_of_idle(options, "save_", "save_folder");
+  if (options.load_path.empty()) warn_of_idle(options, "load_", "load_path");
   if (options.eval_dataloader.empty() && options.eval_subset_num_batches != -1)
     warn("eval_subset_num_batches has no effect without an eval_dataloader");
   if (options.eval_dataloader.empty() && is_chosen(options.eval_interval))
@@ -195,6 +210,8 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Le
   const std::vector<EvalRun>& runs = plan.evaluators.empty() ? evaluations.runs() : plan.evaluators;
   if (given.eval_dataloader.empty() && (is_chosen(given.eval_interval) || given.eval_subset_num_batches != -1))
     warn("fit: eval_interval and eval_subset_num_batches have no effect without an eval_dataloader beside them");
+  if (!given.train_dataloader && given.train_dataloader_label != FitOptions{}.train_dataloader_label)
+    warn("fit: train_dataloader_label has no effect without a train_dataloader beside it");
   plan.rates.schedules().set_endless(!plan.until);
   plan.rates.schedules().check(plan.from, plan.until, plan.feed.num_batches());
   if (resumption.found) check_same_batches(resumption.hyperparameters_before, plan.from, plan.feed);
@@ -359,7 +376,7 @@ OptionalTime Trainer::Impl::goal_of(const FitOptions& fit, const Timestamp& from
 OptionalTime Trainer::Impl::end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from,
                                    const Feed& feed, bool needs_limit) const {
   OptionalTime until = goal;
-  until = scaled(until, fit.scale_schedule_ratio, !fit.schedulers.empty());
+  until = scaled(until, fit.scale_schedule_ratio, !fit.schedulers.empty(), " in the same fit()");
   if (fit.step_schedulers_every_batch && fit.schedulers.empty())
     throw ConfigError("step_schedulers_every_batch: has no effect without schedulers in the same fit()");
   if (!until && needs_limit)

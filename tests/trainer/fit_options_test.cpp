@@ -1,4 +1,9 @@
 // What fit() and eval() are given, beside what the trainer was built with.
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <torch/nn/modules/container/sequential.h>
 
 #include "composer/core/error.h"
@@ -90,6 +95,37 @@ TEST_CASE("Options of evaluation that fit() is given are warned of if there is n
   CHECK(warnings_of({.eval_dataloader = tiny_loader(4, 4), .eval_interval = "1ba"}, false).empty());
 }
 
+TEST_CASE("Options that say how to load or save are warned of if there is nothing to load, or nowhere to save") {
+  const auto warnings_of = [](const std::function<void(TrainerOptions&)>& change) {
+    TrainerOptions options = tiny_options();
+    change(options);
+    const Warnings warnings;
+    const Trainer trainer(std::move(options));
+    return warnings.texts;
+  };
+  CHECK(warnings_of([](TrainerOptions&) {}).empty());
+  CHECK(warnings_of([](TrainerOptions& o) { o.load_weights_only = true; }) ==
+        std::vector<std::string>{"load_weights_only has no effect without a load_path"});
+  CHECK(warnings_of([](TrainerOptions& o) {
+          o.load_strict_model_weights = false;
+          o.load_rename = {{.from = "a", .to = "b"}};
+          o.load_ignore_keys = {"rng"};
+        }) == std::vector<std::string>{"load_strict_model_weights, load_rename, load_ignore_keys have no effect without a "
+                                       "load_path"});
+  CHECK(warnings_of([](TrainerOptions& o) { o.save_interval = "1ba"; }) ==
+        std::vector<std::string>{"save_interval has no effect without a save_folder"});
+}
+
+TEST_CASE("A label that fit() is given for no loader is warned of") {
+  Trainer trainer(tiny_options());
+  const Warnings warnings;
+  trainer.fit({.train_dataloader_label = "ft", .duration = "1ba"});
+  CHECK(warnings.texts ==
+        std::vector<std::string>{"fit: train_dataloader_label has no effect without a train_dataloader beside it"});
+  trainer.fit({.train_dataloader = tiny_loader(16, 4), .train_dataloader_label = "ft", .duration = "1ba"});
+  CHECK(warnings.texts.size() == 1);
+}
+
 TEST_CASE("A subset that fit() is given is of that fit only") {
   TrainerOptions options = tiny_options();
   options.train_subset_num_batches = 3;
@@ -116,6 +152,14 @@ TEST_CASE("A scale_schedule_ratio that fit() is given is of that fit only, and d
   CHECK_THROWS_WITH_AS(trainer.fit(half()), doctest::Contains("already reached 4ep"), ConfigError);
   trainer.fit();
   CHECK(trainer.state().timestamp.epoch == 8);
+}
+
+TEST_CASE("A scale_schedule_ratio of fit() needs schedulers in the same fit(), also if the trainer has some") {
+  TrainerOptions options = tiny_options();
+  options.schedulers = {optim::linear()};
+  Trainer trainer(std::move(options));
+  CHECK_THROWS_WITH_AS(trainer.fit({.duration = "2ep", .scale_schedule_ratio = 0.5}),
+                       "scale_schedule_ratio: 0.5 has no effect without schedulers in the same fit()", ConfigError);
 }
 
 TrainerOptions saved_options(const Folder& folder, std::int64_t batch_size, const char* duration) {
