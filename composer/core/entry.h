@@ -4,11 +4,13 @@
 //   namespace {
 //   std::vector<Option<EarlyStopperOptions>> early_stopper_options() {
 //     using O = EarlyStopperOptions;
-//     return {option("monitor", &O::monitor).example("MulticlassAccuracy"),
-//             option("patience", &O::patience).refuses({"3sp"})};
+//     return all_options(option("monitor", &O::monitor).example("MulticlassAccuracy").not_empty(),
+//                        option("patience", &O::patience).at_least(0));
 //   }
 //   }  // namespace
 //
+//   EarlyStopper::EarlyStopper(EarlyStopperOptions options)
+//       : options_(checked("EarlyStopper", std::move(options), early_stopper_options())) {}
 //   StateDict EarlyStopper::local_hparams() const { return describe(options_, early_stopper_options()); }
 //
 //   namespace entries {
@@ -53,9 +55,10 @@ using ListOf =
 
 }  // namespace detail
 
-// A plug-in whose constructor takes Options, or nothing.
+// A plug-in whose constructor takes Options, or nothing. Those that have no text form can't be given by name.
 template <class T, class Options = detail::NoOptions, class List = detail::ListOf<T>>
 Entry<List> entry(std::string name, std::string summary, std::vector<Option<Options>> options = {}) {
+  std::erase_if(options, [](const Option<Options>& option) { return !option.read; });
   auto add_to = [name, options](List& list, const Settings& settings) {
     std::vector<std::string> known;
     known.reserve(options.size());

@@ -66,6 +66,18 @@ void read_text(const std::string& text, std::vector<std::string>& value) {
   }
 }
 
+std::string bound_text(double bound) {
+  const auto whole = static_cast<std::int64_t>(bound);
+  return static_cast<double>(whole) == bound ? std::to_string(whole) : util::exact_text(bound);
+}
+
+std::string units_text(const std::vector<TimeUnit>& units) {
+  std::string text;
+  for (std::size_t i = 0; i < units.size(); ++i)
+    text += join(i == 0 ? "" : i + 1 < units.size() ? ", " : " or ", to_string(units[i]));
+  return text;
+}
+
 std::string to_text(const std::string& value) { return value; }
 std::string to_text(const std::filesystem::path& value) { return value.string(); }
 std::string to_text(double value) {

@@ -12,7 +12,10 @@
 // all_options() does not compile unless every field is there. What is not said is what is safe: ranks that train
 // together must agree, and the field is a hyperparameter, which is logged, saved in checkpoints, and told when a run
 // goes on with another value.
+#include <algorithm>
+#include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -45,7 +48,6 @@ enum class Compared : std::uint8_t {
 
 struct OptionRules {
   std::string unit = {};  // "samples", or of a time "ep or tok"
-  std::string must = {};  // be what, in an error: "be > 0 seconds"; empty: whatever the type can be
   Compared compared = Compared::AT_FIT;
   bool left_to_first = false;  // a rank that leaves it empty has that of rank 0
   std::string free = {};       // why ranks may differ
@@ -56,6 +58,13 @@ struct OptionRules {
 template <class Options>
 struct RunOf {
   struct Type {};
+};
+
+// What a value must be. Without one it is whatever the type can be.
+template <class Options>
+struct Limit {
+  std::string must;  // in an error: "be > 0 seconds"
+  std::function<bool(const Options&)> holds;
 };
 
 // As messages show it.
@@ -91,6 +100,10 @@ COMPOSER_EXPORT std::string to_text(const std::optional<std::int64_t>& value);
 COMPOSER_EXPORT std::string to_text(const std::optional<std::uint64_t>& value);
 COMPOSER_EXPORT std::string to_text(const std::optional<bool>& value);
 COMPOSER_EXPORT std::string to_text(const std::vector<std::string>& value);
+
+// The bound of a range with all its digits, and units of time as "ep, ba or sp".
+COMPOSER_EXPORT std::string bound_text(double bound);
+COMPOSER_EXPORT std::string units_text(const std::vector<TimeUnit>& units);
 
 // Numbers, yes and no stay what they are; all else is text, "" if it is unset.
 template <class T>
@@ -131,6 +144,10 @@ template <class T>
 double number_of(const T& value) {
   if constexpr (std::same_as<T, Seconds>)
     return value.count();
+  else if constexpr (std::same_as<T, Time>)
+    return value.as_double();
+  else if constexpr (std::same_as<T, Interval>)
+    return value.time().as_double();
   else
     return static_cast<double>(value);
 }
@@ -158,8 +175,8 @@ struct Option : OptionInfo {
   std::function<void(Options&, const std::string&)> read;  // null: it has no text form, and `type` says what it is
   std::function<StateValue(const Options&)> value;         // null: likewise
   OptionRules rules = {};
-  std::function<bool(const Options&)> holds = {};  // whether it is as `must` says; null: it always is
-  Tell tell = {};                                  // its hyperparameters; null: `value`, under its name
+  std::vector<Limit<Options>> limits = {};
+  Tell tell = {};  // its hyperparameters; null: `value`, under its name
 
   bool is_logged() const { return rules.unlogged.empty(); }
   void tell_to(StateDict& into, const Options& options, const typename RunOf<Options>::Type& run) const {
@@ -175,13 +192,14 @@ template <class Options, class T>
 struct Field : Option<Options> {
   T Options::*member = nullptr;
 
-  // Of a plug-in that is made by text: one that must be given, and texts that are refused.
+  // Of a plug-in that is made by text: one that must be given, and texts that are refused, besides those that its type
+  // and its range refuse.
   Field example(std::string text) && {
     OptionInfo::example = std::move(text);
     return std::move(*this);
   }
-  Field refuses(std::vector<std::string> texts) && {
-    this->refused = std::move(texts);
+  Field refuses(const std::vector<std::string>& texts) && {
+    this->refused.insert(this->refused.end(), texts.begin(), texts.end());
     return std::move(*this);
   }
 
@@ -192,29 +210,55 @@ struct Field : Option<Options> {
   // A number's range. A value that is unset is always allowed.
   Field at_least(double low, std::string unit = {}) && {
     return std::move(*this).bounded(
-        ">= ", low, [low](double number) { return number >= low; }, std::move(unit));
+        join(">= ", detail::bound_text(low)), {low - 1}, [low](double number) { return number >= low; },
+        std::move(unit));
   }
   Field above(double low, std::string unit = {}) && {
     return std::move(*this).bounded(
-        "> ", low, [low](double number) { return number > low; }, std::move(unit));
+        join("> ", detail::bound_text(low)), {low}, [low](double number) { return number > low; }, std::move(unit));
   }
-  // After these: another value that is allowed, and what it means.
+  Field from_to(double low, double high, std::string unit = {}) && {
+    return std::move(*this).bounded(
+        join("from ", detail::bound_text(low), " to ", detail::bound_text(high)), {low - 1, high + 1},
+        [low, high](double number) { return number >= low && number <= high; }, std::move(unit));
+  }
+  Field from_0_below_1() && {
+    return std::move(*this).bounded("in [0, 1)", {-1, 1}, [](double number) { return number >= 0 && number < 1; });
+  }
+  Field not_empty() && {
+    return std::move(*this).must("not be empty", [](const auto& value) { return !value.empty(); }).refuses({""});
+  }
+  Field in(const std::vector<TimeUnit>& units) && {
+    return std::move(*this).must("be in " + detail::units_text(units),
+                                 [units](Time time) { return std::ranges::find(units, time.unit()) != units.end(); });
+  }
+  // After a range: another value that is allowed, and what it means.
   Field or_else(double other, const std::string& meaning) && {
-    this->rules.must += join(", or ", other, " for ", meaning);
-    this->holds = [member = member, in_range = std::move(this->holds), other](const Options& options) {
+    Limit<Options>& limit = this->limits.back();
+    limit.must += join(", or ", other, " for ", meaning);
+    limit.holds = [member = member, in_range = std::move(limit.holds), other](const Options& options) {
       const auto* value = detail::held(options.*member);
       return !value || detail::number_of(*value) == other || in_range(options);
     };
+    std::erase(this->refused, detail::bound_text(other));
     return std::move(*this);
+  }
+  // After a range, whose words say it well enough.
+  Field finite() && {
+    Limit<Options>& limit = this->limits.back();
+    limit.holds = [member = member, in_range = std::move(limit.holds)](const Options& options) {
+      const auto* value = detail::held(options.*member);
+      return in_range(options) && (!value || std::isfinite(detail::number_of(*value)));
+    };
+    return std::move(*this).refuses({"inf"});
   }
   // Any other rule: must("be 1 or 2", [](std::int64_t value) { ... }).
   template <class Rule>
   Field must(std::string rule, Rule holds) && {
-    this->rules.must = std::move(rule);
-    this->holds = [member = member, holds = std::move(holds)](const Options& options) {
-      const auto* value = detail::held(options.*member);
-      return !value || holds(*value);
-    };
+    this->limits.push_back({std::move(rule), [member = member, holds = std::move(holds)](const Options& options) {
+                              const auto* value = detail::held(options.*member);
+                              return !value || holds(*value);
+                            }});
     return std::move(*this);
   }
 
@@ -260,9 +304,12 @@ struct Field : Option<Options> {
 
  private:
   template <class InRange>
-  Field bounded(const char* relation, double low, InRange in_range, std::string unit) && {
-    const std::string rule = join("be ", relation, low, unit.empty() ? "" : " ", unit);
+  Field bounded(const std::string& range, const std::vector<double>& outside, InRange in_range,
+                std::string unit = {}) && {
+    const std::string rule = join("be ", range, unit.empty() ? "" : " ", unit);
     this->rules.unit = std::move(unit);
+    for (const double number : outside)
+      this->refused.push_back(detail::bound_text(number) + (detail::type_name<T>() == "time" ? "ep" : ""));
     return std::move(*this).must(rule, [in_range](const auto& value) { return in_range(detail::number_of(value)); });
   }
 };
@@ -321,9 +368,18 @@ template <class Options>
 void check(const Options& options, const std::vector<Option<Options>>& list, const std::string& who = {},
            const char* after_name = ":") {
   for (const Option<Options>& option : list)
-    if (option.holds && !option.holds(options))
-      throw ConfigError(who, option.name, after_name, " must ", option.rules.must, ", got ",
-                        text_of(option.value(options)));
+    for (const Limit<Options>& limit : option.limits)
+      if (!limit.holds(options)) {
+        const std::string got = option.value ? text_of(option.value(options)) : "";
+        throw ConfigError(who, option.name, after_name, " must ", limit.must, got.empty() ? "" : ", got ", got);
+      }
+}
+
+// The options, if all are as the list says; otherwise it throws "Sampler: size must be > 0, got -1". For a constructor.
+template <class Options>
+Options checked(const char* who, Options options, const std::vector<Option<Options>>& list) {
+  check(options, list, join(who, ": "), "");
+  return options;
 }
 
 // The options by name: for local_hparams() of a plug-in.
@@ -331,7 +387,7 @@ template <class Options>
 StateDict describe(const Options& options, const std::vector<Option<Options>>& list) {
   StateDict described;
   for (const auto& option : list)
-    if (option.is_logged()) described[option.name] = option.value(options);
+    if (option.is_logged() && option.value) described[option.name] = option.value(options);
   return described;
 }
 

@@ -189,6 +189,8 @@ TEST_CASE(
   const auto check = [](const auto& entry) {
     for (const OptionInfo& option : entry.options) {
       for (const std::string& text : option.refused) check_refuses(entry, option.name, text);
+      if (option.type != "text") check_refuses(entry, option.name, "no value of its type");
+      if (option.type == "whole number") check_refuses(entry, option.name, "1.5");
       if (option.type == "number") check_refuses(entry, option.name, "nan");
       if (option.example) {
         Settings without = examples(entry);

@@ -65,6 +65,57 @@ TEST_CASE("A value outside of its range is a ConfigError with the option, the ru
   CHECK(error_of([] { check(Sizes{.count = 0}, described(), "Sizes ", ""); }) == "Sizes count must be >= 1 MiB, got 0");
 }
 
+struct Ranges {
+  double share = 0.5;
+  double rate = 0;
+  double alpha = 1;
+  std::string key = "input";
+  Time patience = "1ep";
+  Seconds wait{1};
+  std::int64_t most = 1;
+  Parts parts = {};
+};
+
+std::vector<Option<Ranges>> ranges() {
+  using O = Ranges;
+  return all_options(option("share", &O::share).from_to(0, 1), option("rate", &O::rate).from_0_below_1(),
+                     option("alpha", &O::alpha).above(0).finite(), option("key", &O::key).not_empty(),
+                     option("patience", &O::patience).in({TimeUnit::EPOCH, TimeUnit::BATCH}).at_least(1),
+                     option("wait", &O::wait).from_to(0.001, 86'400, "seconds"),
+                     option("most", &O::most).from_to(1, 1'000'000),
+                     part("parts", &O::parts, "parts").must("be many", [](const Parts& p) { return p.all.empty(); }));
+}
+
+TEST_CASE("A constructor's error names its class, the option, the first rule that does not hold, and the value") {
+  const auto error = [](const Ranges& given) { return error_of([&] { checked("X", given, ranges()); }); };
+  CHECK(error({}) == "no error");
+  CHECK(error({.share = 1.5}) == "X: share must be from 0 to 1, got 1.5");
+  CHECK(error({.share = NAN}) == "X: share must be from 0 to 1, got nan");
+  CHECK(error({.rate = 1}) == "X: rate must be in [0, 1), got 1");
+  CHECK(error({.rate = -0.1}) == "X: rate must be in [0, 1), got -0.1");
+  CHECK(error({.alpha = INFINITY}) == "X: alpha must be > 0, got inf");
+  CHECK(error({.key = ""}) == "X: key must not be empty");
+  CHECK(error({.patience = "3sp"}) == "X: patience must be in ep or ba, got 3sp");
+  CHECK(error({.patience = "0ba"}) == "X: patience must be >= 1, got 0ba");
+  CHECK(error({.wait = Seconds(1e5)}) == "X: wait must be from 0.001 to 86400 seconds, got 100000");
+  CHECK(error({.most = 0}) == "X: most must be from 1 to 1000000, got 0");
+  CHECK(error({.parts = {{1}}}) == "X: parts must be many");
+  CHECK(describe(Ranges{}, ranges()).size() == 7);
+}
+
+TEST_CASE("Each text that a range says it refuses, it refuses") {
+  for (const Option<Ranges>& option : ranges()) {
+    CHECK(option.refused.empty() == !option.read);
+    for (const std::string& text : option.refused) {
+      CAPTURE(text);
+      Ranges given;
+      option.read(given, text);
+      CHECK(error_of([&] { check(given, ranges()); }).starts_with(option.name));
+    }
+  }
+  CHECK(described()[1].refused.empty());  // -1 is allowed
+}
+
 TEST_CASE("What an option says of itself is what is not as usual") {
   const std::vector<Option<Sizes>> list = described();
   CHECK(list[0].rules.unit == "MiB");

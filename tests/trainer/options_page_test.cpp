@@ -41,8 +41,8 @@ void check_page(const std::string& start, const std::vector<Option<Options>>& de
     CAPTURE(comment);
     CHECK(name == option.name);
     CHECK_MESSAGE(contains(comment, option.rules.unit), name, " is in ", option.rules.unit);
-    const bool is_positive = option.rules.must.starts_with("be > 0") && !contains(option.rules.must, ", or ");
-    if (is_positive) CHECK_MESSAGE(contains(comment, "> 0"), name, " must ", option.rules.must);
+    for (const auto& [must, holds] : option.limits)
+      if (must.starts_with("be > 0") && !contains(must, ", or ")) CHECK_MESSAGE(contains(comment, "> 0"), name);
   }
 }
 
