@@ -20,13 +20,16 @@
 namespace composer::algorithms {
 namespace {
 
-void check_alibi(const AlibiOptions& options) {
-  if (options.max_sequence_length < 1)
-    throw ConfigError("Alibi: max_sequence_length must be at least 1, got ", options.max_sequence_length);
-  if (!(options.train_sequence_length_scaling > 0 && options.train_sequence_length_scaling <= 1))
-    throw ConfigError("Alibi: train_sequence_length_scaling must be above 0 and at most 1, got ",
-                      options.train_sequence_length_scaling);
-  if (options.input_key.empty()) throw ConfigError("Alibi: input_key must not be empty");
+std::vector<Option<AlibiOptions>> alibi_options() {
+  using O = AlibiOptions;
+  return all_options(option("max_sequence_length", &O::max_sequence_length)
+                         .example("32")
+                         .must("be at least 1", [](std::int64_t tokens) { return tokens >= 1; })
+                         .refuses({"0"}),
+                     option("train_sequence_length_scaling", &O::train_sequence_length_scaling)
+                         .must("be above 0 and at most 1", [](double share) { return share > 0 && share <= 1; })
+                         .refuses({"0", "1.1"}),
+                     option("input_key", &O::input_key).not_empty());
 }
 
 // [1, heads, T, T]
@@ -116,7 +119,7 @@ at::Tensor alibi_bias(std::int64_t heads, std::int64_t tokens, bool causal) {
 }
 
 std::size_t alibi(torch::nn::Module& model, const AlibiOptions& options) {
-  check_alibi(options);
+  check(options, alibi_options(), "Alibi: ", "");
   return replace_positions(model, options.max_sequence_length);
 }
 
@@ -138,7 +141,7 @@ Batch alibi_cut_sequences(const Batch& batch, double scaling, const std::string&
   return cut;
 }
 
-Alibi::Alibi(AlibiOptions options) : options_(std::move(options)) { check_alibi(options_); }
+Alibi::Alibi(AlibiOptions options) : options_(checked("Alibi", std::move(options), alibi_options())) {}
 
 bool Alibi::match(Event event, const State&) const {
   return event == Event::INIT || (has_effect_ && options_.train_sequence_length_scaling < 1);
@@ -154,17 +157,6 @@ void Alibi::apply(Event event, State& state, Logger&) {
   }
   state.batch = alibi_cut_sequences(state.batch, options_.train_sequence_length_scaling, options_.input_key);
 }
-
-namespace {
-
-std::vector<Option<AlibiOptions>> alibi_options() {
-  using O = AlibiOptions;
-  return {option("max_sequence_length", &O::max_sequence_length).example("32").refuses({"0", "-1"}),
-          option("train_sequence_length_scaling", &O::train_sequence_length_scaling).refuses({"0", "1.1"}),
-          option("input_key", &O::input_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict Alibi::local_hparams() const { return describe(options_, alibi_options()); }
 

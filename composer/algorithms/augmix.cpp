@@ -1,6 +1,5 @@
 #include "composer/algorithms/augmix.h"
 
-#include <cmath>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -47,6 +46,16 @@ at::Tensor mixed(const at::Tensor& bytes, const std::vector<AugMixDraw>& draws) 
   return bytes.mul(1 - mixing).add_(sum.mul_(mixing)).clamp_(0, 255).to(at::kByte);
 }
 
+std::vector<Option<AugMixOptions>> augmix_options() {
+  using O = AugMixOptions;
+  return all_options(
+      option("severity", &O::severity).from_to(0, 10), option("depth", &O::depth),
+      option("width", &O::width).at_least(1), option("alpha", &O::alpha).above(0).finite(),
+      option("augmentation_set", &O::augmentation_set,
+             {{"all", AugmentationSet::ALL}, {"safe", AugmentationSet::SAFE}, {"original", AugmentationSet::ORIGINAL}}),
+      option("input_key", &O::input_key).not_empty());
+}
+
 }  // namespace
 
 std::vector<AugMixDraw> draw_augmix(at::IntArrayRef sizes, const AugMixOptions& options, std::uint64_t seed) {
@@ -69,14 +78,7 @@ at::Tensor augmix_batch(const at::Tensor& images, const std::vector<AugMixDraw>&
   return from_bytes(mixed(to_bytes(images, "AugMix"), draws), images);
 }
 
-AugMix::AugMix(AugMixOptions options) : options_(std::move(options)) {
-  if (!(options_.severity >= 0 && options_.severity <= 10))
-    throw ConfigError("AugMix: severity must be from 0 to 10, got ", options_.severity);
-  if (options_.width < 1) throw ConfigError("AugMix: width must be >= 1, got ", options_.width);
-  if (!(options_.alpha > 0 && std::isfinite(options_.alpha)))
-    throw ConfigError("AugMix: alpha must be > 0, got ", options_.alpha);
-  if (options_.input_key.empty()) throw ConfigError("AugMix: input_key must not be empty");
-}
+AugMix::AugMix(AugMixOptions options) : options_(checked("AugMix", std::move(options), augmix_options())) {}
 
 void AugMix::apply(Event, State& state, Logger&) {
   const at::Tensor images = state.batch.at(options_.input_key);
@@ -86,23 +88,6 @@ void AugMix::apply(Event, State& state, Logger&) {
       draw_augmix(images.sizes(), options_, hash64(rank_seed(state), kAugMixStream, state.timestamp.batch));
   state.batch.set(options_.input_key, from_bytes(mixed(bytes, draws), images));
 }
-
-namespace {
-
-std::vector<Option<AugMixOptions>> augmix_options() {
-  using O = AugMixOptions;
-  return {
-      option("severity", &O::severity).refuses({"-1", "11"}),
-      option("depth", &O::depth).refuses({"1.5"}),
-      option("width", &O::width).refuses({"0"}),
-      option("alpha", &O::alpha).refuses({"0", "-1", "inf"}),
-      option("augmentation_set", &O::augmentation_set,
-             {{"all", AugmentationSet::ALL}, {"safe", AugmentationSet::SAFE}, {"original", AugmentationSet::ORIGINAL}})
-          .refuses({"some"}),
-      option("input_key", &O::input_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict AugMix::local_hparams() const { return describe(options_, augmix_options()); }
 

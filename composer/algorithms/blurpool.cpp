@@ -79,11 +79,19 @@ struct BlurMaxPool2d final : nn::Module {
   at::Tensor filt2d;
 };
 
+std::vector<Option<BlurPoolOptions>> blurpool_options() {
+  using O = BlurPoolOptions;
+  return all_options(option("replace_convs", &O::replace_convs), option("replace_maxpools", &O::replace_maxpools),
+                     option("blur_first", &O::blur_first),
+                     option("min_channels", &O::min_channels)
+                         .must("be at least 1", [](std::int64_t number) { return number >= 1; })
+                         .refuses({"0"}));
+}
+
 void check_blurpool(const BlurPoolOptions& options) {
   if (!options.replace_convs && !options.replace_maxpools)
     throw ConfigError("BlurPool: replace_convs and replace_maxpools are both false; nothing would be replaced");
-  if (options.min_channels < 1)
-    throw ConfigError("BlurPool: min_channels must be at least 1, got ", options.min_channels);
+  check(options, blurpool_options(), "BlurPool: ", "");
 }
 
 template <class Made>
@@ -129,16 +137,6 @@ std::string BlurPool::nothing_found() const {
                   ? join("no convolution with a stride above 1 and ", options_.min_channels, " or more input channels")
                   : std::string());
 }
-
-namespace {
-
-std::vector<Option<BlurPoolOptions>> blurpool_options() {
-  using O = BlurPoolOptions;
-  return {option("replace_convs", &O::replace_convs), option("replace_maxpools", &O::replace_maxpools),
-          option("blur_first", &O::blur_first), option("min_channels", &O::min_channels).refuses({"0", "-1"})};
-}
-
-}  // namespace
 
 StateDict BlurPool::local_hparams() const { return describe(options_, blurpool_options()); }
 

@@ -21,16 +21,19 @@ namespace {
 constexpr std::uint64_t kColOutStream =
     0x636f6c6f7574;  // sets these random numbers apart from those of other uses of a seed
 
-void check_colout_share(const char* name, double share) {
-  if (!(share >= 0 && share <= 1)) throw ConfigError("ColOut: ", name, " must be from 0 to 1, got ", share);
+std::vector<Option<ColOutOptions>> colout_options() {
+  using O = ColOutOptions;
+  return all_options(option("p_row", &O::p_row).from_to(0, 1), option("p_col", &O::p_col).from_to(0, 1),
+                     option("resize_target", &O::resize_target), option("input_key", &O::input_key).not_empty(),
+                     option("target_key", &O::target_key).not_empty(), part("draw", &O::draw, "a function"));
 }
 
 }  // namespace
 
 ColOutKept colout_kept(std::int64_t height, std::int64_t width, double p_row, double p_col,
                        const std::function<at::Tensor(std::int64_t n)>& permute) {
-  check_colout_share("p_row", p_row);
-  check_colout_share("p_col", p_col);
+  static const auto described = colout_options();  // once for all batches
+  check(ColOutOptions{.p_row = p_row, .p_col = p_col}, described, "ColOut: ", "");
   const auto some = [&](std::int64_t size, double p) {
     const auto kept = std::max<std::int64_t>(1, util::share_of(size, 1 - p));
     return std::get<0>(permute(size).slice(0, 0, kept).sort());
@@ -44,12 +47,7 @@ at::Tensor colout_batch(const at::Tensor& input, const ColOutKept& kept) {
       .index_select(-1, kept.columns.to(input.device(), /*non_blocking=*/true));
 }
 
-ColOut::ColOut(ColOutOptions options) : options_(std::move(options)) {
-  check_colout_share("p_row", options_.p_row);
-  check_colout_share("p_col", options_.p_col);
-  if (options_.input_key.empty() || options_.target_key.empty())
-    throw ConfigError("ColOut: input_key and target_key must not be empty");
-}
+ColOut::ColOut(ColOutOptions options) : options_(checked("ColOut", std::move(options), colout_options())) {}
 
 void ColOut::apply(Event, State& state, Logger&) {
   const at::Tensor input = state.batch.at(options_.input_key);
@@ -66,17 +64,6 @@ void ColOut::apply(Event, State& state, Logger&) {
   if (target.dim() > 2 && target.sizes().slice(target.dim() - 2) == input.sizes().slice(2))
     state.batch.set(options_.target_key, colout_batch(target, kept));
 }
-
-namespace {
-
-std::vector<Option<ColOutOptions>> colout_options() {
-  using O = ColOutOptions;
-  return {option("p_row", &O::p_row).refuses({"-0.1", "1.1"}), option("p_col", &O::p_col).refuses({"-0.1", "1.1"}),
-          option("resize_target", &O::resize_target).refuses({"maybe"}),
-          option("input_key", &O::input_key).refuses({""}), option("target_key", &O::target_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict ColOut::local_hparams() const { return describe(options_, colout_options()); }
 

@@ -40,6 +40,13 @@ bool has_size_of(const at::Tensor& target, const at::Tensor& images) {
   return target.dim() > 2 && target.sizes().slice(target.dim() - 2) == images.sizes().slice(images.dim() - 2);
 }
 
+std::vector<Option<CutMixOptions>> cutmix_options() {
+  using O = CutMixOptions;
+  return all_options(option("alpha", &O::alpha).above(0).finite(), option("interpolate_loss", &O::interpolate_loss),
+                     option("uniform_sampling", &O::uniform_sampling), option("input_key", &O::input_key).not_empty(),
+                     option("target_key", &O::target_key).not_empty(), part("draw", &O::draw, "a function"));
+}
+
 }  // namespace
 
 CutMixBox cutmix_box(std::int64_t height, std::int64_t width, double length, bool uniform_sampling,
@@ -66,12 +73,7 @@ CutMixBatch cutmix_batch(const at::Tensor& input, const at::Tensor& target, cons
           1 - share_of_box(input, box)};
 }
 
-CutMix::CutMix(CutMixOptions options) : options_(std::move(options)) {
-  if (!(options_.alpha > 0 && std::isfinite(options_.alpha)))
-    throw ConfigError("CutMix: alpha must be > 0, got ", options_.alpha);
-  if (options_.input_key.empty() || options_.target_key.empty())
-    throw ConfigError("CutMix: input_key and target_key must not be empty");
-}
+CutMix::CutMix(CutMixOptions options) : options_(checked("CutMix", std::move(options), cutmix_options())) {}
 
 EventSet CutMix::events() const {
   return {Event::BEFORE_TRAIN_BATCH, Event::BEFORE_FORWARD,
@@ -115,18 +117,6 @@ void CutMix::apply(Event event, State& state, Logger&) {
   if (event == Event::BEFORE_BACKWARD) return mix_losses(state, options_.target_key, other, replaced);
   mix_targets("CutMix", state, options_.target_key, other, replaced);
 }
-
-namespace {
-
-std::vector<Option<CutMixOptions>> cutmix_options() {
-  using O = CutMixOptions;
-  return {option("alpha", &O::alpha).refuses({"-1", "0", "inf"}),
-          option("interpolate_loss", &O::interpolate_loss).refuses({"yes"}),
-          option("uniform_sampling", &O::uniform_sampling).refuses({"yes"}),
-          option("input_key", &O::input_key).refuses({""}), option("target_key", &O::target_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict CutMix::local_hparams() const { return describe(options_, cutmix_options()); }
 

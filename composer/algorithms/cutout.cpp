@@ -18,17 +18,19 @@ namespace {
 constexpr std::uint64_t kCutOutStream =
     0x6375746f7574;  // sets these random numbers apart from those of other uses of a seed
 
-void check_cutout(const CutOutOptions& options) {
-  if (options.num_holes < 1) throw ConfigError("CutOut: num_holes must be >= 1, got ", options.num_holes);
-  if (!(options.length >= 0 && options.length <= 1))
-    throw ConfigError("CutOut: length must be from 0 to 1, got ", options.length);
+std::vector<Option<CutOutOptions>> cutout_options() {
+  using O = CutOutOptions;
+  return all_options(option("num_holes", &O::num_holes).at_least(1), option("length", &O::length).from_to(0, 1),
+                     option("uniform_sampling", &O::uniform_sampling), option("input_key", &O::input_key).not_empty(),
+                     part("draw", &O::draw, "a function"));
 }
 
 }  // namespace
 
 std::vector<CutOutHole> cutout_holes(std::int64_t height, std::int64_t width, const CutOutOptions& options,
                                      const std::function<std::int64_t(std::int64_t low, std::int64_t high)>& sample) {
-  check_cutout(options);
+  static const auto described = cutout_options();  // once for all batches
+  check(options, described, "CutOut: ", "");
   const auto side = util::share_of(std::min(height, width), options.length);
   const std::int64_t half = side / 2, before = options.uniform_sampling ? -((side + 1) / 2) : 0,
                      after = options.uniform_sampling ? half : 0;
@@ -53,10 +55,7 @@ at::Tensor cutout_batch(const at::Tensor& input, const std::vector<CutOutHole>& 
   return cut;
 }
 
-CutOut::CutOut(CutOutOptions options) : options_(std::move(options)) {
-  check_cutout(options_);
-  if (options_.input_key.empty()) throw ConfigError("CutOut: input_key must not be empty");
-}
+CutOut::CutOut(CutOutOptions options) : options_(checked("CutOut", std::move(options), cutout_options())) {}
 
 void CutOut::apply(Event, State& state, Logger&) {
   const at::Tensor input = state.batch.at(options_.input_key);
@@ -71,18 +70,6 @@ void CutOut::apply(Event, State& state, Logger&) {
       options_.draw ? options_.draw(height, width) : cutout_holes(height, width, options_, sample);
   state.batch.set(options_.input_key, cutout_batch(input, holes));
 }
-
-namespace {
-
-std::vector<Option<CutOutOptions>> cutout_options() {
-  using O = CutOutOptions;
-  return {option("num_holes", &O::num_holes).refuses({"0", "1.5"}),
-          option("length", &O::length).refuses({"-0.1", "1.1"}),
-          option("uniform_sampling", &O::uniform_sampling).refuses({"yes"}),
-          option("input_key", &O::input_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict CutOut::local_hparams() const { return describe(options_, cutout_options()); }
 

@@ -16,9 +16,22 @@ bool is_averaged_from(Time start, const State& state) {
   return start <= 0 || (state.max_duration && state.elapsed_duration() >= start.as_double());
 }
 
-void check_interval(const char* option, Time time) {
-  if ((time.unit() != TimeUnit::BATCH && time.unit() != TimeUnit::EPOCH) || time <= 0)
-    throw ConfigError("EMA: ", option, " must be > 0, in batches (ba) or epochs (ep), got ", time);
+std::vector<Option<EMAOptions>> ema_options() {
+  using O = EMAOptions;
+  const auto is_interval = [](Time time) {
+    return (time.unit() == TimeUnit::BATCH || time.unit() == TimeUnit::EPOCH) && time > 0;
+  };
+  constexpr const char* kInterval = "be > 0, in batches (ba) or epochs (ep)";
+  return all_options(
+      option("half_life", &O::half_life).must(kInterval, is_interval).refuses({"0ba", "100sp", "-1ep"}),
+      option("smoothing", &O::smoothing)
+          .must("be in (0, 1), or 0 to take it from half_life", [](double share) { return share >= 0 && share < 1; })
+          .refuses({"1", "-0.1"}),
+      option("ema_start", &O::ema_start)
+          .must("be >= 0, and a share at most 1dur",
+                [](Time start) { return start >= 0 && (start.unit() != TimeUnit::DURATION || start <= 1); })
+          .refuses({"-1ba", "1.5dur"}),
+      option("update_interval", &O::update_interval).must(kInterval, is_interval).refuses({"0ba", "1ep"}));
 }
 
 OptionalTime half_life_of(const EMAOptions& options) {
@@ -28,8 +41,6 @@ OptionalTime half_life_of(const EMAOptions& options) {
 
 Time interval_of(const EMAOptions& options) {
   const OptionalTime half_life = half_life_of(options);
-  if (half_life) check_interval("half_life", *half_life);
-  if (options.update_interval) check_interval("update_interval", *options.update_interval);
   if (!half_life) return options.update_interval.value_or(Time("1ba"));
   const Time interval = options.update_interval.value_or(Time(1, half_life->unit()));
   if (interval.unit() != half_life->unit())
@@ -38,8 +49,6 @@ Time interval_of(const EMAOptions& options) {
 }
 
 double smoothing_of(const EMAOptions& options, Time interval) {
-  if (!(options.smoothing >= 0 && options.smoothing < 1))
-    throw ConfigError("EMA: smoothing must be in (0, 1), or 0 to take it from half_life, got ", options.smoothing);
   if (options.half_life && options.smoothing != 0)
     throw ConfigError("EMA: half_life is ", *options.half_life, " and smoothing is ", options.smoothing,
                       "; give one of the two");
@@ -89,11 +98,9 @@ void compute_ema(const torch::nn::Module& model, WeightsByName& averages, double
 }
 
 EMA::EMA(EMAOptions options)
-    : options_(options), interval_(interval_of(options_)), smoothing_(smoothing_of(options_, interval_)) {
-  const Time start = options_.ema_start;
-  if (start < 0 || (start.unit() == TimeUnit::DURATION && !(start <= 1)))
-    throw ConfigError("EMA: ema_start must be >= 0, and a share at most 1dur, got ", start);
-}
+    : options_(checked("EMA", options, ema_options())),
+      interval_(interval_of(options_)),
+      smoothing_(smoothing_of(options_, interval_)) {}
 
 EventSet EMA::events() const {
   return {Event::INIT, Event::AFTER_LOAD, Event::FIT_START, Event::FIT_END,
@@ -138,18 +145,6 @@ void EMA::visit_state(StateVisitor& visit) {
   else
     visit("averages", averages_);
 }
-
-namespace {
-
-std::vector<Option<EMAOptions>> ema_options() {
-  using O = EMAOptions;
-  return {option("half_life", &O::half_life).refuses({"0ba", "100sp", "-1ep"}),
-          option("smoothing", &O::smoothing).refuses({"1", "-0.1"}),
-          option("ema_start", &O::ema_start).refuses({"-1ba", "1.5dur"}),
-          option("update_interval", &O::update_interval).refuses({"0ba", "1ep", "5"})};
-}
-
-}  // namespace
 
 StateDict EMA::local_hparams() const { return describe(options_, ema_options()); }
 

@@ -80,15 +80,22 @@ Layer factorized_linear(const nn::LinearImpl& linear, const FactorizeOptions& op
                     options.keep_weights);
 }
 
+std::vector<Option<FactorizeOptions>> factorize_options() {
+  using O = FactorizeOptions;
+  const auto least = [](auto field) {
+    return std::move(field).must("be at least 1", [](std::int64_t number) { return number >= 1; }).refuses({"0"});
+  };
+  return all_options(
+      option("factorize_convs", &O::factorize_convs), option("factorize_linears", &O::factorize_linears),
+      least(option("min_channels", &O::min_channels)), option("latent_channels", &O::latent_channels).above(0).finite(),
+      least(option("min_features", &O::min_features)), option("latent_features", &O::latent_features).above(0).finite(),
+      option("keep_weights", &O::keep_weights));
+}
+
 void check_factorize(const FactorizeOptions& options) {
   if (!options.factorize_convs && !options.factorize_linears)
     throw ConfigError("Factorize: factorize_convs and factorize_linears are both false; nothing would be replaced");
-  for (const auto& [name, value] :
-       {std::pair{"min_channels", options.min_channels}, {"min_features", options.min_features}})
-    if (value < 1) throw ConfigError("Factorize: ", name, " must be at least 1, got ", value);
-  for (const auto& [name, value] :
-       {std::pair{"latent_channels", options.latent_channels}, {"latent_features", options.latent_features}})
-    if (!(value > 0 && std::isfinite(value))) throw ConfigError("Factorize: ", name, " must be > 0, got ", value);
+  check(options, factorize_options(), "Factorize: ", "");
 }
 
 template <class Holder>
@@ -143,21 +150,6 @@ std::string Factorize::nothing_found() const {
           ? join("no linear layer with ", min_features, " or more features that ", latent_features, " saves time in")
           : std::string());
 }
-
-namespace {
-
-std::vector<Option<FactorizeOptions>> factorize_options() {
-  using O = FactorizeOptions;
-  return {option("factorize_convs", &O::factorize_convs),
-          option("factorize_linears", &O::factorize_linears),
-          option("min_channels", &O::min_channels).refuses({"0", "-1"}),
-          option("latent_channels", &O::latent_channels).refuses({"0", "-1", "inf"}),
-          option("min_features", &O::min_features).refuses({"0", "-1"}),
-          option("latent_features", &O::latent_features).refuses({"0", "-1", "inf"}),
-          option("keep_weights", &O::keep_weights)};
-}
-
-}  // namespace
 
 StateDict Factorize::local_hparams() const { return describe(options_, factorize_options()); }
 

@@ -29,6 +29,12 @@ Activation activation(const std::string& name) {
   return found->second;
 }
 
+std::vector<Option<GatedLinearUnitsOptions>> gated_linear_units_options() {
+  using O = GatedLinearUnitsOptions;
+  return all_options(option("act_fn", &O::act_fn).refuses({"foo"}), option("gated_layer_bias", &O::gated_layer_bias),
+                     option("non_gated_layer_bias", &O::non_gated_layer_bias));
+}
+
 }  // namespace
 
 Replacements gated_linear_units(torch::nn::Module& model, const GatedLinearUnitsOptions& options) {
@@ -53,17 +59,6 @@ void GatedLinearUnits::log(const Replacements& done, Logger& logger) const {
 std::string GatedLinearUnits::nothing_found() const {
   return "no layer that derives from composer::FeedForward and has no gate yet";
 }
-
-namespace {
-
-std::vector<Option<GatedLinearUnitsOptions>> gated_linear_units_options() {
-  using O = GatedLinearUnitsOptions;
-  return {option("act_fn", &O::act_fn).refuses({"foo"}),
-          option("gated_layer_bias", &O::gated_layer_bias).refuses({"yes"}),
-          option("non_gated_layer_bias", &O::non_gated_layer_bias).refuses({"yes"})};
-}
-
-}  // namespace
 
 StateDict GatedLinearUnits::local_hparams() const { return describe(options_, gated_linear_units_options()); }
 

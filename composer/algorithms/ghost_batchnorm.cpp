@@ -71,15 +71,16 @@ Layer in_ghost_batches(const std::string& name, const Layer& place, std::int64_t
   return std::make_shared<InGhostBatches<Norm>>(place, size);
 }
 
-void check_ghost_batchnorm(const GhostBatchNormOptions& options) {
-  if (options.ghost_batch_size < 1)
-    throw ConfigError("GhostBatchNorm: ghost_batch_size must be at least 1, got ", options.ghost_batch_size);
+std::vector<Option<GhostBatchNormOptions>> ghost_batchnorm_options() {
+  return all_options(option("ghost_batch_size", &GhostBatchNormOptions::ghost_batch_size)
+                         .must("be at least 1", [](std::int64_t number) { return number >= 1; })
+                         .refuses({"0"}));
 }
 
 }  // namespace
 
 Replacements ghost_batchnorm(nn::Module& model, const GhostBatchNormOptions& options) {
-  check_ghost_batchnorm(options);
+  check(options, ghost_batchnorm_options(), "GhostBatchNorm: ", "");
   const std::int64_t size = options.ghost_batch_size;
   return replace_modules<InGhostBatches<nn::BatchNorm1dImpl>, InGhostBatches<nn::BatchNorm2dImpl>,
                          InGhostBatches<nn::BatchNorm3dImpl>>(
@@ -90,9 +91,8 @@ Replacements ghost_batchnorm(nn::Module& model, const GhostBatchNormOptions& opt
       });
 }
 
-GhostBatchNorm::GhostBatchNorm(GhostBatchNormOptions options) : SurgeryAlgorithm("GhostBatchNorm"), options_(options) {
-  check_ghost_batchnorm(options_);
-}
+GhostBatchNorm::GhostBatchNorm(GhostBatchNormOptions options)
+    : SurgeryAlgorithm("GhostBatchNorm"), options_(checked("GhostBatchNorm", options, ghost_batchnorm_options())) {}
 
 Replacements GhostBatchNorm::operate(State& state) const { return ghost_batchnorm(*state.model, options_); }
 
@@ -101,14 +101,6 @@ void GhostBatchNorm::log(const Replacements& done, Logger& logger) const {
 }
 
 std::string GhostBatchNorm::nothing_found() const { return "no batch norm"; }
-
-namespace {
-
-std::vector<Option<GhostBatchNormOptions>> ghost_batchnorm_options() {
-  return {option("ghost_batch_size", &GhostBatchNormOptions::ghost_batch_size).refuses({"0", "-1"})};
-}
-
-}  // namespace
 
 StateDict GhostBatchNorm::local_hparams() const { return describe(options_, ghost_batchnorm_options()); }
 

@@ -131,6 +131,15 @@ void clip(const optim::NamedParameters& parameters, const GradientClippingOption
   }
 }
 
+std::vector<Option<GradientClippingOptions>> gradient_clipping_options() {
+  using O = GradientClippingOptions;
+  return all_options(
+      option("clipping_type", &O::clipping_type,
+             {{"norm", ClippingType::NORM}, {"value", ClippingType::VALUE}, {"adaptive", ClippingType::ADAPTIVE}}),
+      option("clipping_threshold", &O::clipping_threshold).example("1.0").above(0),
+      option("min_weight_norm", &O::min_weight_norm).at_least(0));
+}
+
 }  // namespace
 
 void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, ClippingType type, double threshold,
@@ -142,12 +151,8 @@ void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, Clipping
   clip(once, {.clipping_type = type, .clipping_threshold = threshold, .min_weight_norm = min_weight_norm});
 }
 
-GradientClipping::GradientClipping(GradientClippingOptions options) : options_(options) {
-  if (!(options_.clipping_threshold > 0))
-    throw ConfigError("GradientClipping: clipping_threshold must be > 0, got ", options_.clipping_threshold);
-  if (!(options_.min_weight_norm >= 0))
-    throw ConfigError("GradientClipping: min_weight_norm must be >= 0, got ", options_.min_weight_norm);
-}
+GradientClipping::GradientClipping(GradientClippingOptions options)
+    : options_(checked("GradientClipping", options, gradient_clipping_options())) {}
 
 // Whether the optimizer has other parameters than before: some were replaced, or added.
 bool GradientClipping::has_changed(const State& state) {
@@ -169,19 +174,6 @@ void GradientClipping::apply(Event event, State& state, Logger&) {
     parameters_ = optim::parameters_of(as_module(*state.model));
   if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_, sum_);
 }
-
-namespace {
-
-std::vector<Option<GradientClippingOptions>> gradient_clipping_options() {
-  using O = GradientClippingOptions;
-  return {option("clipping_type", &O::clipping_type,
-                 {{"norm", ClippingType::NORM}, {"value", ClippingType::VALUE}, {"adaptive", ClippingType::ADAPTIVE}})
-              .refuses({"foo", ""}),
-          option("clipping_threshold", &O::clipping_threshold).example("1.0").refuses({"0", "-1", "1x"}),
-          option("min_weight_norm", &O::min_weight_norm).refuses({"-1", "nan"})};
-}
-
-}  // namespace
 
 StateDict GradientClipping::local_hparams() const { return describe(options_, gradient_clipping_options()); }
 

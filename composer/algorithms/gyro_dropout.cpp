@@ -73,11 +73,17 @@ struct GyroDropoutLayer final : nn::Module {
   std::int64_t round = 0;
 };
 
+std::vector<Option<GyroDropoutOptions>> gyro_dropout_options() {
+  using O = GyroDropoutOptions;
+  return all_options(option("p", &O::p)
+                         .must("be at least 0 and below 1", [](double p) { return p >= 0 && p < 1; })
+                         .refuses({"-0.1", "1"}),
+                     option("sigma", &O::sigma).at_least(1), option("tau", &O::tau).at_least(1));
+}
+
 void check_gyro_dropout(const GyroDropoutOptions& options) {
-  if (!(options.p >= 0 && options.p < 1))
-    throw ConfigError("GyroDropout: p must be at least 0 and below 1, got ", options.p);
-  if (options.sigma < 1) throw ConfigError("GyroDropout: sigma must be >= 1, got ", options.sigma);
-  if (options.tau < 1) throw ConfigError("GyroDropout: tau must be >= 1, got ", options.tau);
+  static const auto described = gyro_dropout_options();  // once for all batches
+  check(options, described, "GyroDropout: ", "");
 }
 
 std::int64_t round_of(const State& state, const GyroDropoutOptions& options) {
@@ -180,16 +186,6 @@ void GyroDropout::apply(Event event, State& state, Logger& logger) {
     *position_ = {.seed = rank_seed(state), .round = round_of(state, options_), .part = {}};
   }
 }
-
-namespace {
-
-std::vector<Option<GyroDropoutOptions>> gyro_dropout_options() {
-  using O = GyroDropoutOptions;
-  return {option("p", &O::p).refuses({"-0.1", "1"}), option("sigma", &O::sigma).refuses({"0"}),
-          option("tau", &O::tau).refuses({"0"})};
-}
-
-}  // namespace
 
 StateDict GyroDropout::local_hparams() const { return describe(options_, gyro_dropout_options()); }
 

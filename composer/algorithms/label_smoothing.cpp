@@ -37,6 +37,12 @@ at::Tensor smooth_classes(const at::Tensor& logits, const at::Tensor& target, do
   return smoothed;
 }
 
+std::vector<Option<LabelSmoothingOptions>> label_smoothing_options() {
+  using O = LabelSmoothingOptions;
+  return all_options(option("smoothing", &O::smoothing).from_to(0, 1),
+                     option("target_key", &O::target_key).not_empty());
+}
+
 }  // namespace
 
 at::Tensor smooth_labels(const at::Tensor& logits, const at::Tensor& target, double smoothing) {
@@ -50,11 +56,8 @@ at::Tensor smooth_labels(const at::Tensor& logits, const at::Tensor& target, dou
   return probabilities.mul(1 - smoothing).add_(probabilities.sum(1, /*keepdim=*/true), smoothing / classes);
 }
 
-LabelSmoothing::LabelSmoothing(LabelSmoothingOptions options) : options_(std::move(options)) {
-  if (!(options_.smoothing >= 0 && options_.smoothing <= 1))
-    throw ConfigError("LabelSmoothing: smoothing must be from 0 to 1, got ", options_.smoothing);
-  if (options_.target_key.empty()) throw ConfigError("LabelSmoothing: target_key must not be empty");
-}
+LabelSmoothing::LabelSmoothing(LabelSmoothingOptions options)
+    : options_(checked("LabelSmoothing", std::move(options), label_smoothing_options())) {}
 
 void LabelSmoothing::apply(Event event, State& state, Logger&) {
   const auto& [smoothing, target_key] = options_;
@@ -75,16 +78,6 @@ void LabelSmoothing::apply(Event event, State& state, Logger&) {
     if (state.batch.at(target_key).is_same(smoothed)) state.batch.set(target_key, original);
   }
 }
-
-namespace {
-
-std::vector<Option<LabelSmoothingOptions>> label_smoothing_options() {
-  using O = LabelSmoothingOptions;
-  return {option("smoothing", &O::smoothing).refuses({"-0.1", "1.1", "inf"}),
-          option("target_key", &O::target_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict LabelSmoothing::local_hparams() const { return describe(options_, label_smoothing_options()); }
 

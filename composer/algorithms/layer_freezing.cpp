@@ -61,17 +61,16 @@ void freeze(const Layers& layers, std::size_t depth, torch::optim::Optimizer& op
   }
 }
 
-void check_layer_freezing(const LayerFreezingOptions& options) {
-  if (!(options.freeze_start >= 0 && options.freeze_start <= 1))
-    throw ConfigError("LayerFreezing: freeze_start must be from 0 to 1, got ", options.freeze_start);
-  if (!(options.freeze_level >= 0 && options.freeze_level <= 1))
-    throw ConfigError("LayerFreezing: freeze_level must be from 0 to 1, got ", options.freeze_level);
+std::vector<Option<LayerFreezingOptions>> layer_freezing_options() {
+  using O = LayerFreezingOptions;
+  return all_options(option("freeze_start", &O::freeze_start).from_to(0, 1),
+                     option("freeze_level", &O::freeze_level).from_to(0, 1));
 }
 
 }  // namespace
 
 double freeze_schedule(double current_duration, const LayerFreezingOptions& options) {
-  check_layer_freezing(options);
+  check(options, layer_freezing_options(), "LayerFreezing: ", "");
   if (!(current_duration >= 0))
     throw ConfigError("freeze_schedule: current_duration must be >= 0, got ", current_duration);
   const double done = std::min(current_duration, 1.0);  // the last batch may overshoot the end of the run
@@ -90,7 +89,8 @@ FrozenLayers freeze_layers(torch::nn::Module& model, torch::optim::Optimizer& op
   return {depth, percentage};
 }
 
-LayerFreezing::LayerFreezing(LayerFreezingOptions options) : options_(options) { check_layer_freezing(options_); }
+LayerFreezing::LayerFreezing(LayerFreezingOptions options)
+    : options_(checked("LayerFreezing", options, layer_freezing_options())) {}
 
 void LayerFreezing::apply(Event event, State& state, Logger& logger) {
   if (event == Event::INIT) {
@@ -122,16 +122,6 @@ void LayerFreezing::visit_state(StateVisitor& visit) {
   if (visit.is_loading() && frozen_ > 0 && state_ && state_->optimizer)
     freeze(layers_of(as_module(*state_->model)), static_cast<std::size_t>(frozen_), *state_->optimizer);
 }
-
-namespace {
-
-std::vector<Option<LayerFreezingOptions>> layer_freezing_options() {
-  using O = LayerFreezingOptions;
-  return {option("freeze_start", &O::freeze_start).refuses({"-0.1", "1.1"}),
-          option("freeze_level", &O::freeze_level).refuses({"-0.1", "1.1"})};
-}
-
-}  // namespace
 
 StateDict LayerFreezing::local_hparams() const { return describe(options_, layer_freezing_options()); }
 

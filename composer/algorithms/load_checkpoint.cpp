@@ -2,6 +2,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
+#include "composer/core/option.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/net/http.h"
@@ -15,6 +16,17 @@ bool is_load(Event event) { return event == Event::BEFORE_LOAD || event == Event
 
 bool is_start(Event event) { return event == Event::INIT || is_load(event) || event == Event::FIT_START; }
 
+std::vector<Option<LoadCheckpointOptions>> load_checkpoint_options() {
+  using O = LoadCheckpointOptions;
+  // The path as it was given, since a run may go on from another working directory, but without a signature.
+  const auto shown = [](const std::string& path) { return net::is_uri(path) ? net::shown_url(path) : path; };
+  return all_options(option("load_path", &O::load_path).shown(shown),
+                     option("load_weights_only", &O::load_weights_only),
+                     option("strict_model_weights", &O::strict_model_weights),
+                     option("ignore_keys", &O::ignore_keys).shown([](const auto& keys) { return listed(keys); }),
+                     part("event", &O::event, "an event").shown([](Event at) { return std::string(to_string(at)); }));
+}
+
 }  // namespace
 
 LoadCheckpoint::LoadCheckpoint(LoadCheckpointOptions options) : options_(std::move(options)) {
@@ -26,16 +38,7 @@ LoadCheckpoint::LoadCheckpoint(LoadCheckpointOptions options) : options_(std::mo
                       " only weights can be loaded; set load_weights_only, or the event BEFORE_LOAD or AFTER_LOAD");
 }
 
-StateDict LoadCheckpoint::local_hparams() const {
-  StateDict options;
-  const std::string& path = options_.load_path;  // as it was given: a run may go on from another working directory
-  options["load_path"] = net::is_uri(path) ? net::shown_url(path) : path;  // it is logged: without a signature
-  options["load_weights_only"] = options_.load_weights_only;
-  options["strict_model_weights"] = options_.strict_model_weights;
-  options["ignore_keys"] = listed(options_.ignore_keys);
-  options["event"] = std::string(to_string(options_.event));
-  return options;
-}
+StateDict LoadCheckpoint::local_hparams() const { return describe(options_, load_checkpoint_options()); }
 
 bool LoadCheckpoint::match(Event event, const State& state) const {
   return state.run && !(state.resumes && is_start(event));

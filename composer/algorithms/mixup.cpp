@@ -20,10 +20,6 @@ namespace {
 constexpr std::uint64_t kMixUpStream =
     0x6d69787570;  // sets these random numbers apart from those of other uses of a seed
 
-void check_alpha(double alpha) {
-  if (!(alpha >= 0 && std::isfinite(alpha))) throw ConfigError("MixUp: alpha must be >= 0, got ", alpha);
-}
-
 at::Tensor mixed_input(const at::Tensor& input, const at::Tensor& permutation, double mixing) {
   // One index would be mixed into every sample.
   if (input.dim() < 1 || permutation.dim() != 1 || permutation.size(0) != input.size(0))
@@ -32,10 +28,17 @@ at::Tensor mixed_input(const at::Tensor& input, const at::Tensor& permutation, d
   return mix(input, input.index_select(0, permutation), mixing);
 }
 
+std::vector<Option<MixUpOptions>> mixup_options() {
+  using O = MixUpOptions;
+  return all_options(option("alpha", &O::alpha).at_least(0).finite(), option("interpolate_loss", &O::interpolate_loss),
+                     option("input_key", &O::input_key).not_empty(), option("target_key", &O::target_key).not_empty(),
+                     part("draw", &O::draw, "a function"));
+}
+
 }  // namespace
 
 double gen_mixing_coef(double alpha, const std::function<double(double, double)>& sample_beta) {
-  check_alpha(alpha);
+  if (!(alpha >= 0 && std::isfinite(alpha))) throw ConfigError("MixUp: alpha must be >= 0, got ", alpha);
   if (alpha == 0) return 0;
   const double z = sample_beta(alpha, alpha);
   return std::min(z, 1 - z);
@@ -46,11 +49,7 @@ MixedBatch mixup_batch(const at::Tensor& input, const at::Tensor& target, const 
   return {mixed_input(input, other, draw.mixing), target.index_select(0, other)};
 }
 
-MixUp::MixUp(MixUpOptions options) : options_(std::move(options)) {
-  check_alpha(options_.alpha);
-  if (options_.input_key.empty() || options_.target_key.empty())
-    throw ConfigError("MixUp: input_key and target_key must not be empty");
-}
+MixUp::MixUp(MixUpOptions options) : options_(checked("MixUp", std::move(options), mixup_options())) {}
 
 EventSet MixUp::events() const {
   return {Event::BEFORE_TRAIN_BATCH, Event::BEFORE_FORWARD,
@@ -83,17 +82,6 @@ void MixUp::apply(Event event, State& state, Logger&) {
     mix_losses(state, options_.target_key, permuted, mixing_);
   }
 }
-
-namespace {
-
-std::vector<Option<MixUpOptions>> mixup_options() {
-  using O = MixUpOptions;
-  return {option("alpha", &O::alpha).refuses({"-1", "inf"}),
-          option("interpolate_loss", &O::interpolate_loss).refuses({"yes"}),
-          option("input_key", &O::input_key).refuses({""}), option("target_key", &O::target_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict MixUp::local_hparams() const { return describe(options_, mixup_options()); }
 

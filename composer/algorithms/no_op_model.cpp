@@ -28,25 +28,20 @@ class Scaled final : public Model {
   at::Tensor weights_;
 };
 
+std::vector<Option<NoOpModelOptions>> no_op_model_options() {
+  return all_options(option("target_key", &NoOpModelOptions::target_key).not_empty());
+}
+
 }  // namespace
 
-NoOpModel::NoOpModel(NoOpModelOptions options) : options_(std::move(options)) {
-  if (options_.target_key.empty()) throw ConfigError("NoOpModel: target_key must not be empty");
-}
+NoOpModel::NoOpModel(NoOpModelOptions options)
+    : options_(checked("NoOpModel", std::move(options), no_op_model_options())) {}
 
 void NoOpModel::apply(Event, State& state, Logger&) {
   const auto model = std::make_shared<Scaled>(options_.target_key);
   model->to(state.device);
   state.model = Handle<Model>(model);
 }
-
-namespace {
-
-std::vector<Option<NoOpModelOptions>> no_op_model_options() {
-  return {option("target_key", &NoOpModelOptions::target_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict NoOpModel::local_hparams() const { return describe(options_, no_op_model_options()); }
 

@@ -37,11 +37,6 @@ at::Tensor nearest(std::int64_t from, std::int64_t to, double scale, at::Device 
       .to(device, /*non_blocking=*/true);
 }
 
-void check_resizing_share(const char* name, double share) {
-  if (!(share >= 0 && share <= 1))
-    throw ConfigError("ProgressiveResizing: ", name, " must be from 0 to 1, got ", share);
-}
-
 // With a limit in epochs, the share of the run that is done changes between epochs only.
 void warn_unless_whole_images_follow(const State& state, const ProgressiveResizingOptions& options) {
   if (!state.max_duration || state.max_duration->unit() != TimeUnit::EPOCH || options.finetune_fraction == 0) return;
@@ -52,6 +47,17 @@ void warn_unless_whole_images_follow(const State& state, const ProgressiveResizi
   warn(join("ProgressiveResizing: no images of their own size are trained, because the last of ", epochs,
             " epochs begins before the last ", options.finetune_fraction,
             " of the run. Give max_duration in batches, or a larger finetune_fraction"));
+}
+
+std::vector<Option<ProgressiveResizingOptions>> progressive_resizing_options() {
+  using O = ProgressiveResizingOptions;
+  return all_options(option("mode", &O::mode, {{"resize", ResizingMode::RESIZE}, {"crop", ResizingMode::CROP}}),
+                     option("initial_scale", &O::initial_scale).from_to(0, 1),
+                     option("finetune_fraction", &O::finetune_fraction).from_to(0, 1).refuses({"0.6"}),
+                     option("delay_fraction", &O::delay_fraction).from_to(0, 1).refuses({"0.9"}),
+                     option("size_increment", &O::size_increment).at_least(1),
+                     option("resize_targets", &O::resize_targets), option("input_key", &O::input_key).not_empty(),
+                     option("target_key", &O::target_key).not_empty());
 }
 
 }  // namespace
@@ -77,17 +83,11 @@ ResizedBatch resize_batch(const at::Tensor& input, const at::Tensor& target, dou
   return {resize(input), resize_target && have_same_size(target, input) ? resize(target) : target};
 }
 
-ProgressiveResizing::ProgressiveResizing(ProgressiveResizingOptions options) : options_(std::move(options)) {
-  check_resizing_share("initial_scale", options_.initial_scale);
-  check_resizing_share("finetune_fraction", options_.finetune_fraction);
-  check_resizing_share("delay_fraction", options_.delay_fraction);
+ProgressiveResizing::ProgressiveResizing(ProgressiveResizingOptions options)
+    : options_(checked("ProgressiveResizing", std::move(options), progressive_resizing_options())) {
   if (options_.delay_fraction + options_.finetune_fraction > 1)
     throw ConfigError("ProgressiveResizing: delay_fraction + finetune_fraction must be at most 1, got ",
                       options_.delay_fraction, " + ", options_.finetune_fraction);
-  if (options_.size_increment < 1)
-    throw ConfigError("ProgressiveResizing: size_increment must be >= 1, got ", options_.size_increment);
-  if (options_.input_key.empty() || options_.target_key.empty())
-    throw ConfigError("ProgressiveResizing: input_key and target_key must not be empty");
 }
 
 double ProgressiveResizing::scale_at(double elapsed) const {
@@ -119,22 +119,6 @@ void ProgressiveResizing::apply(Event, State& state, Logger& logger) {
   state.batch.set(options_.input_key, std::move(resized.input));
   if (options_.resize_targets) state.batch.set(options_.target_key, std::move(resized.target));
 }
-
-namespace {
-
-std::vector<Option<ProgressiveResizingOptions>> progressive_resizing_options() {
-  using O = ProgressiveResizingOptions;
-  return {option("mode", &O::mode, {{"resize", ResizingMode::RESIZE}, {"crop", ResizingMode::CROP}}).refuses({"zoom"}),
-          option("initial_scale", &O::initial_scale).refuses({"-0.1", "1.1"}),
-          option("finetune_fraction", &O::finetune_fraction).refuses({"-0.1", "0.6"}),
-          option("delay_fraction", &O::delay_fraction).refuses({"-0.1", "0.9"}),
-          option("size_increment", &O::size_increment).refuses({"0"}),
-          option("resize_targets", &O::resize_targets).refuses({"maybe"}),
-          option("input_key", &O::input_key).refuses({""}),
-          option("target_key", &O::target_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict ProgressiveResizing::local_hparams() const { return describe(options_, progressive_resizing_options()); }
 

@@ -16,6 +16,15 @@ namespace {
 constexpr std::uint64_t kRandAugmentStream =
     0x72616e64617567;  // sets these random numbers apart from other uses of a seed
 
+std::vector<Option<RandAugmentOptions>> randaugment_options() {
+  using O = RandAugmentOptions;
+  return all_options(
+      option("severity", &O::severity).from_to(0, 10), option("depth", &O::depth).at_least(0),
+      option("augmentation_set", &O::augmentation_set,
+             {{"all", AugmentationSet::ALL}, {"safe", AugmentationSet::SAFE}, {"original", AugmentationSet::ORIGINAL}}),
+      option("input_key", &O::input_key).not_empty());
+}
+
 }  // namespace
 
 std::vector<ImageChanges> draw_randaugment(at::IntArrayRef sizes, const RandAugmentOptions& options,
@@ -32,12 +41,8 @@ at::Tensor randaugment_batch(const at::Tensor& images, const std::vector<ImageCh
   return from_bytes(change_images(to_bytes(images, "RandAugment"), changes), images);
 }
 
-RandAugment::RandAugment(RandAugmentOptions options) : options_(std::move(options)) {
-  if (!(options_.severity >= 0 && options_.severity <= 10))
-    throw ConfigError("RandAugment: severity must be from 0 to 10, got ", options_.severity);
-  if (options_.depth < 0) throw ConfigError("RandAugment: depth must be >= 0, got ", options_.depth);
-  if (options_.input_key.empty()) throw ConfigError("RandAugment: input_key must not be empty");
-}
+RandAugment::RandAugment(RandAugmentOptions options)
+    : options_(checked("RandAugment", std::move(options), randaugment_options())) {}
 
 void RandAugment::apply(Event, State& state, Logger&) {
   const at::Tensor images = state.batch.at(options_.input_key);
@@ -47,20 +52,6 @@ void RandAugment::apply(Event, State& state, Logger&) {
       draw_randaugment(images.sizes(), options_, hash64(rank_seed(state), kRandAugmentStream, state.timestamp.batch));
   state.batch.set(options_.input_key, from_bytes(change_images(bytes, changes), images));
 }
-
-namespace {
-
-std::vector<Option<RandAugmentOptions>> randaugment_options() {
-  using O = RandAugmentOptions;
-  return {
-      option("severity", &O::severity).refuses({"-1", "11"}), option("depth", &O::depth).refuses({"-1"}),
-      option("augmentation_set", &O::augmentation_set,
-             {{"all", AugmentationSet::ALL}, {"safe", AugmentationSet::SAFE}, {"original", AugmentationSet::ORIGINAL}})
-          .refuses({"some"}),
-      option("input_key", &O::input_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict RandAugment::local_hparams() const { return describe(options_, randaugment_options()); }
 

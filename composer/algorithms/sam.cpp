@@ -1,7 +1,6 @@
 #include "composer/algorithms/sam.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -41,6 +40,12 @@ void check_dense(const std::vector<at::Tensor>& parameters, const Model& model) 
     if (is_sparse(parameter.grad())) throw_sparse(name);
 }
 
+std::vector<Option<SAMOptions>> sam_options() {
+  using O = SAMOptions;
+  return all_options(option("rho", &O::rho).at_least(0).finite(), option("epsilon", &O::epsilon).above(0).finite(),
+                     option("interval", &O::interval).at_least(1));
+}
+
 }  // namespace
 
 SharpStep::SharpStep(const std::vector<at::Tensor>& parameters, double rho, double epsilon) {
@@ -69,13 +74,7 @@ SharpStep::~SharpStep() {
   if (!moved_.empty()) at::_foreach_copy_(moved_, before_);
 }
 
-SAM::SAM(SAMOptions options) : options_(options) {
-  if (!(options_.rho >= 0 && std::isfinite(options_.rho)))
-    throw ConfigError("SAM: rho must be >= 0, got ", options_.rho);
-  if (!(options_.epsilon > 0 && std::isfinite(options_.epsilon)))
-    throw ConfigError("SAM: epsilon must be > 0, got ", options_.epsilon);
-  if (options_.interval < 1) throw ConfigError("SAM: interval must be >= 1, got ", options_.interval);
-}
+SAM::SAM(SAMOptions options) : options_(checked("SAM", options, sam_options())) {}
 
 void SAM::make_gradients(State& state, const Pass& pass) {
   if ((state.timestamp.batch + 1) % options_.interval != 0) return pass(/*counts=*/true);
@@ -87,16 +86,6 @@ void SAM::make_gradients(State& state, const Pass& pass) {
   const SharpStep step(parameters, options_.rho, options_.epsilon);
   pass(/*counts=*/true);
 }
-
-namespace {
-
-std::vector<Option<SAMOptions>> sam_options() {
-  using O = SAMOptions;
-  return {option("rho", &O::rho).refuses({"-0.1", "inf"}), option("epsilon", &O::epsilon).refuses({"0", "-1"}),
-          option("interval", &O::interval).refuses({"0", "-1"})};
-}
-
-}  // namespace
 
 StateDict SAM::local_hparams() const { return describe(options_, sam_options()); }
 

@@ -70,6 +70,21 @@ at::Tensor scaled(const at::Tensor& input, double scale, const std::string& key)
   return at::upsample_bilinear2d(images, {size(2), size(3)}, /*align_corners=*/false, scale, scale);
 }
 
+std::vector<Option<SelectiveBackpropOptions>> selective_backprop_options() {
+  using O = SelectiveBackpropOptions;
+  const auto share = [](auto field) {
+    return std::move(field)
+        .must("be above 0 and at most 1", [](double share) { return share > 0 && share <= 1; })
+        .refuses({"0", "1.1"});
+  };
+  return all_options(option("start", &O::start).refuses({"-0.1", "0.95"}),
+                     option("end", &O::end).refuses({"0.4", "1.1"}), share(option("keep", &O::keep)),
+                     share(option("scale_factor", &O::scale_factor)), option("interrupt", &O::interrupt).at_least(0),
+                     option("input_key", &O::input_key).not_empty(), option("target_key", &O::target_key).not_empty(),
+                     part("loss", &O::loss, "a function"), part("transform", &O::transform, "a function"),
+                     part("choose", &O::choose, "a function"));
+}
+
 }  // namespace
 
 bool should_selective_backprop(double elapsed, std::int64_t batch_in_epoch, const SelectiveBackpropOptions& options) {
@@ -100,15 +115,11 @@ at::Tensor select_using_loss(
   return losses.argsort(/*stable=*/true).index_select(0, chosen.to(losses.device(), /*non_blocking=*/true));
 }
 
-SelectiveBackprop::SelectiveBackprop(SelectiveBackpropOptions options) : options_(std::move(options)) {
-  const auto fail = [](const auto&... what) { throw ConfigError("SelectiveBackprop: ", what...); };
+SelectiveBackprop::SelectiveBackprop(SelectiveBackpropOptions options)
+    : options_(checked("SelectiveBackprop", std::move(options), selective_backprop_options())) {
   if (!(options_.start >= 0 && options_.start <= options_.end && options_.end <= 1))
-    fail("start and end must be from 0 to 1, start first, got ", options_.start, " and ", options_.end);
-  if (!(options_.keep > 0 && options_.keep <= 1)) fail("keep must be above 0 and at most 1, got ", options_.keep);
-  if (!(options_.scale_factor > 0 && options_.scale_factor <= 1))
-    fail("scale_factor must be above 0 and at most 1, got ", options_.scale_factor);
-  if (options_.interrupt < 0) fail("interrupt must be >= 0, got ", options_.interrupt);
-  if (options_.input_key.empty() || options_.target_key.empty()) fail("input_key and target_key must not be empty");
+    throw ConfigError("SelectiveBackprop: start and end must be from 0 to 1, start first, got ", options_.start,
+                      " and ", options_.end);
 }
 
 bool SelectiveBackprop::match(Event event, const State& state) const {
@@ -165,21 +176,6 @@ void SelectiveBackprop::apply(Event event, State& state, Logger&) {
     if (is_of_samples(tensor, samples)) tensor = tensor.index_select(0, selected);
   state.batch = std::move(batch);
 }
-
-namespace {
-
-std::vector<Option<SelectiveBackpropOptions>> selective_backprop_options() {
-  using O = SelectiveBackpropOptions;
-  return {option("start", &O::start).refuses({"-0.1", "0.95"}),
-          option("end", &O::end).refuses({"0.4", "1.1"}),
-          option("keep", &O::keep).refuses({"0", "1.1"}),
-          option("scale_factor", &O::scale_factor).refuses({"0", "1.1"}),
-          option("interrupt", &O::interrupt).refuses({"-1"}),
-          option("input_key", &O::input_key).refuses({""}),
-          option("target_key", &O::target_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict SelectiveBackprop::local_hparams() const { return describe(options_, selective_backprop_options()); }
 

@@ -42,16 +42,14 @@ at::Tensor truncated(const at::Tensor& tokens, std::int64_t length, const at::Te
   return cut.scatter_(1, from.clamp_max(length - 1), tokens.gather(1, from));
 }
 
-void check_seq_length_warmup(const SeqLengthWarmupOptions& options) {
-  const auto fail = [](const auto&... what) { throw ConfigError("SeqLengthWarmup: ", what...); };
-  if (!(options.duration >= 0 && options.duration <= 1)) fail("duration must be from 0 to 1, got ", options.duration);
-  if (options.min_seq_length < 1) fail("min_seq_length must be >= 1, got ", options.min_seq_length);
-  if (options.max_seq_length < options.min_seq_length)
-    fail("max_seq_length must be at least min_seq_length, ", options.min_seq_length, ", got ", options.max_seq_length);
-  if (options.step_size < 1) fail("step_size must be >= 1, got ", options.step_size);
-  if (options.preserve_end_of_sequence && !options.truncate)
-    fail("preserve_end_of_sequence has no effect without truncate");
-  if (options.input_key.empty()) fail("input_key must not be empty");
+std::vector<Option<SeqLengthWarmupOptions>> seq_length_warmup_options() {
+  using O = SeqLengthWarmupOptions;
+  return all_options(option("duration", &O::duration).from_to(0, 1),
+                     option("min_seq_length", &O::min_seq_length).at_least(1).refuses({"2000"}),
+                     option("max_seq_length", &O::max_seq_length).refuses({"5"}),
+                     option("step_size", &O::step_size).at_least(1), option("truncate", &O::truncate),
+                     option("preserve_end_of_sequence", &O::preserve_end_of_sequence),
+                     option("input_key", &O::input_key).not_empty());
 }
 
 // Batches of the whole run, if they are known before it ends.
@@ -87,8 +85,13 @@ Batch set_batch_sequence_length(const Batch& batch, std::int64_t length, const S
   return shorter;
 }
 
-SeqLengthWarmup::SeqLengthWarmup(SeqLengthWarmupOptions options) : options_(std::move(options)) {
-  check_seq_length_warmup(options_);
+SeqLengthWarmup::SeqLengthWarmup(SeqLengthWarmupOptions options)
+    : options_(checked("SeqLengthWarmup", std::move(options), seq_length_warmup_options())) {
+  if (options_.max_seq_length < options_.min_seq_length)
+    throw ConfigError("SeqLengthWarmup: max_seq_length must be at least min_seq_length, ", options_.min_seq_length,
+                      ", got ", options_.max_seq_length);
+  if (options_.preserve_end_of_sequence && !options_.truncate)
+    throw ConfigError("SeqLengthWarmup: preserve_end_of_sequence has no effect without truncate");
 }
 
 std::int64_t SeqLengthWarmup::length_at(const State& state) const {
@@ -111,21 +114,6 @@ void SeqLengthWarmup::apply(Event, State& state, Logger& logger) {
   logger.log_metrics({{"seq_length_warmup/curr_seq_len", tokens.dim() < 2 ? 1 : tokens.size(1)},
                       {"seq_length_warmup/curr_bs", tokens.size(0)}});
 }
-
-namespace {
-
-std::vector<Option<SeqLengthWarmupOptions>> seq_length_warmup_options() {
-  using O = SeqLengthWarmupOptions;
-  return {option("duration", &O::duration).refuses({"-0.1", "1.5"}),
-          option("min_seq_length", &O::min_seq_length).refuses({"0", "2000"}),
-          option("max_seq_length", &O::max_seq_length).refuses({"5"}),
-          option("step_size", &O::step_size).refuses({"0"}),
-          option("truncate", &O::truncate).refuses({"maybe"}),
-          option("preserve_end_of_sequence", &O::preserve_end_of_sequence).refuses({"maybe"}),
-          option("input_key", &O::input_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict SeqLengthWarmup::local_hparams() const { return describe(options_, seq_length_warmup_options()); }
 

@@ -24,11 +24,16 @@ namespace {
 
 namespace nn = torch::nn;
 
+std::vector<Option<SqueezeExciteOptions>> squeeze_excite_options() {
+  using O = SqueezeExciteOptions;
+  return all_options(option("latent_channels", &O::latent_channels).above(0).finite(),
+                     option("min_channels", &O::min_channels)
+                         .must("be at least 1", [](std::int64_t number) { return number >= 1; })
+                         .refuses({"0"}));
+}
+
 void check_squeeze_excite(const SqueezeExciteOptions& options) {
-  if (!(options.latent_channels > 0 && std::isfinite(options.latent_channels)))
-    throw ConfigError("SqueezeExcite: latent_channels must be > 0, got ", options.latent_channels);
-  if (options.min_channels < 1)
-    throw ConfigError("SqueezeExcite: min_channels must be at least 1, got ", options.min_channels);
+  check(options, squeeze_excite_options(), "SqueezeExcite: ", "");
 }
 
 std::int64_t hidden_width(std::int64_t channels, double latent) {
@@ -96,16 +101,6 @@ void SqueezeExcite::log(const Replacements& done, Logger& logger) const {
 std::string SqueezeExcite::nothing_found() const {
   return join("no 2-d convolution with ", options_.min_channels, " or more input and output channels");
 }
-
-namespace {
-
-std::vector<Option<SqueezeExciteOptions>> squeeze_excite_options() {
-  using O = SqueezeExciteOptions;
-  return {option("latent_channels", &O::latent_channels).refuses({"0", "-1", "inf"}),
-          option("min_channels", &O::min_channels).refuses({"0", "-1"})};
-}
-
-}  // namespace
 
 StateDict SqueezeExcite::local_hparams() const { return describe(options_, squeeze_excite_options()); }
 

@@ -15,14 +15,25 @@
 namespace composer::algorithms {
 namespace {
 
+std::vector<Option<StochasticDepthOptions>> stochastic_depth_options() {
+  using O = StochasticDepthOptions;
+  const auto is_share = [](Time time) {
+    return time.unit() == TimeUnit::DURATION && time.as_double() >= 0 && time.as_double() <= 1;
+  };
+  return all_options(option("stochastic_method", &O::stochastic_method,
+                            {{"block", StochasticMethod::BLOCK}, {"sample", StochasticMethod::SAMPLE}}),
+                     option("drop_rate", &O::drop_rate).from_to(0, 1),
+                     option("drop_distribution", &O::drop_distribution,
+                            {{"linear", DropDistribution::LINEAR}, {"uniform", DropDistribution::UNIFORM}}),
+                     option("drop_warmup", &O::drop_warmup)
+                         .must("be a share of the run from 0dur to 1dur", is_share)
+                         .refuses({"1ep", "-0.1dur", "1.1dur"}));
+}
+
 void check_stochastic_depth(const StochasticDepthOptions& options) {
-  if (!(options.drop_rate >= 0 && options.drop_rate <= 1))
-    throw ConfigError("StochasticDepth: drop_rate must be from 0 to 1, got ", options.drop_rate);
-  const double warmup = options.drop_warmup.as_double();
-  if (options.drop_warmup.unit() != TimeUnit::DURATION || !(warmup >= 0 && warmup <= 1))
-    throw ConfigError("StochasticDepth: drop_warmup must be a share of the run from 0dur to 1dur, got ",
-                      to_string(options.drop_warmup));
-  if (warmup > 0 && options.stochastic_method == StochasticMethod::SAMPLE)
+  static const auto described = stochastic_depth_options();  // once for all batches
+  check(options, described, "StochasticDepth: ", "");
+  if (options.drop_warmup > 0 && options.stochastic_method == StochasticMethod::SAMPLE)
     throw ConfigError("StochasticDepth: drop_warmup must be 0dur with stochastic_method sample, got ",
                       to_string(options.drop_warmup));
 }
@@ -98,22 +109,6 @@ void StochasticDepth::visit_state(StateVisitor& visit) {
   visit("scale", scale);
   if (visit.is_loading() && state_) set_scale(*state_, scale);
 }
-
-namespace {
-
-std::vector<Option<StochasticDepthOptions>> stochastic_depth_options() {
-  using O = StochasticDepthOptions;
-  return {option("stochastic_method", &O::stochastic_method,
-                 {{"block", StochasticMethod::BLOCK}, {"sample", StochasticMethod::SAMPLE}})
-              .refuses({"foo"}),
-          option("drop_rate", &O::drop_rate).refuses({"-0.1", "1.1"}),
-          option("drop_distribution", &O::drop_distribution,
-                 {{"linear", DropDistribution::LINEAR}, {"uniform", DropDistribution::UNIFORM}})
-              .refuses({"foo"}),
-          option("drop_warmup", &O::drop_warmup).refuses({"1ep", "-0.1dur", "1.1dur"})};
-}
-
-}  // namespace
 
 StateDict StochasticDepth::local_hparams() const { return describe(options_, stochastic_depth_options()); }
 

@@ -21,27 +21,40 @@
 namespace composer::algorithms {
 namespace {
 
-void check_time(const char* option, Time time) {
-  if (time.unit() != TimeUnit::DURATION && time.unit() != TimeUnit::EPOCH)
-    throw ConfigError("SWA: ", option, " must be a share of the run (dur) or in epochs (ep), got ", time);
-  if (!(time >= 0) || (time.unit() == TimeUnit::DURATION && !(time <= 1)))
-    throw ConfigError("SWA: ", option, " must be >= 0, and a share at most 1dur, got ", time);
+std::vector<Option<SWAOptions>> swa_options() {
+  using O = SWAOptions;
+  const auto bound = [](auto field) {
+    return std::move(field)
+        .must("be a share of the run (dur) or in epochs (ep)",
+              [](Time time) { return time.unit() == TimeUnit::DURATION || time.unit() == TimeUnit::EPOCH; })
+        .must("be >= 0, and a share at most 1dur",
+              [](Time time) { return time >= 0 && (time.unit() != TimeUnit::DURATION || time <= 1); });
+  };
+  const auto is_interval = [](Time time) {
+    return (time.unit() == TimeUnit::BATCH || time.unit() == TimeUnit::EPOCH) && time > 0;
+  };
+  return all_options(bound(option("swa_start", &O::swa_start)).refuses({"-0.1dur", "1ep", "5ba", "0.98dur"}),
+                     bound(option("swa_end", &O::swa_end)).refuses({"1.5dur", "4ep", "0.5dur"}),
+                     option("update_interval", &O::update_interval)
+                         .must("be > 0, in batches (ba) or epochs (ep)", is_interval)
+                         .refuses({"0ba", "10sp"}),
+                     option("schedule_swa_lr", &O::schedule_swa_lr),
+                     option("anneal_strategy", &O::anneal_strategy,
+                            {{"linear", AnnealStrategy::LINEAR}, {"cos", AnnealStrategy::COS}}),
+                     option("anneal_steps", &O::anneal_steps).at_least(1),
+                     option("swa_lr", &O::swa_lr)
+                         .must("be > 0, or 0 for the rates at swa_start", [](double lr) { return lr >= 0; })
+                         .finite()
+                         .refuses({"-1", "0.1"}));
 }
 
 void check_swa(const SWAOptions& options) {
-  check_time("swa_start", options.swa_start);
-  check_time("swa_end", options.swa_end);
+  check(options, swa_options(), "SWA: ", "");
   if (options.swa_start.unit() != options.swa_end.unit())
     throw ConfigError("SWA: swa_start and swa_end must have the same unit, got ", options.swa_start, " and ",
                       options.swa_end);
   if (!(options.swa_end > options.swa_start))
     throw ConfigError("SWA: swa_end must be after swa_start, ", options.swa_start, ", got ", options.swa_end);
-  const Time interval = options.update_interval;
-  if ((interval.unit() != TimeUnit::BATCH && interval.unit() != TimeUnit::EPOCH) || interval <= 0)
-    throw ConfigError("SWA: update_interval must be > 0, in batches (ba) or epochs (ep), got ", interval);
-  if (options.anneal_steps < 1) throw ConfigError("SWA: anneal_steps must be >= 1, got ", options.anneal_steps);
-  if (!(options.swa_lr >= 0 && std::isfinite(options.swa_lr)))
-    throw ConfigError("SWA: swa_lr must be > 0, or 0 for the rates at swa_start, got ", options.swa_lr);
   if (options.swa_lr > 0 && !options.schedule_swa_lr)
     throw ConfigError("SWA: swa_lr is ", options.swa_lr, ", and has no effect unless schedule_swa_lr is true");
 }
@@ -195,23 +208,6 @@ void SWA::visit_state(StateVisitor& visit) {
   else
     visit("averages", averages_);
 }
-
-namespace {
-
-std::vector<Option<SWAOptions>> swa_options() {
-  using O = SWAOptions;
-  return {
-      option("swa_start", &O::swa_start).refuses({"-0.1dur", "1ep", "5ba", "0.98dur"}),
-      option("swa_end", &O::swa_end).refuses({"1.5dur", "4ep", "0.5dur"}),
-      option("update_interval", &O::update_interval).refuses({"0ba", "10sp"}),
-      option("schedule_swa_lr", &O::schedule_swa_lr).refuses({"yes"}),
-      option("anneal_strategy", &O::anneal_strategy, {{"linear", AnnealStrategy::LINEAR}, {"cos", AnnealStrategy::COS}})
-          .refuses({"step"}),
-      option("anneal_steps", &O::anneal_steps).refuses({"0"}),
-      option("swa_lr", &O::swa_lr).refuses({"-1", "0.1"})};
-}
-
-}  // namespace
 
 StateDict SWA::local_hparams() const { return describe(options_, swa_options()); }
 

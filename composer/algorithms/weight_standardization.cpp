@@ -45,9 +45,8 @@ Layer with_standardized_weight(const Layer& place) {
   return conv ? Layer(std::make_shared<StandardizedConv<Conv>>(*conv)) : Layer();
 }
 
-void check_weight_standardization(const WeightStandardizationOptions& options) {
-  if (options.n_last_layers_ignore < 0)
-    throw ConfigError("WeightStandardization: n_last_layers_ignore must be >= 0, got ", options.n_last_layers_ignore);
+std::vector<Option<WeightStandardizationOptions>> weight_standardization_options() {
+  return all_options(option("n_last_layers_ignore", &WeightStandardizationOptions::n_last_layers_ignore).at_least(0));
 }
 
 Replacements replace_convs(nn::Module& model, const ReplacementPolicy& policy) {
@@ -71,7 +70,7 @@ at::Tensor standardize_weights(const at::Tensor& weight) {
 }
 
 Replacements weight_standardization(nn::Module& model, const WeightStandardizationOptions& options) {
-  check_weight_standardization(options);
+  check(options, weight_standardization_options(), "WeightStandardization: ", "");
   std::int64_t left = -options.n_last_layers_ignore;
   replace_convs(model, [&left](const std::string&, const Layer& place) -> Layer {
     left += is_conv(place) ? 1 : 0;
@@ -86,9 +85,8 @@ Replacements weight_standardization(nn::Module& model, const WeightStandardizati
 }
 
 WeightStandardization::WeightStandardization(WeightStandardizationOptions options)
-    : SurgeryAlgorithm("WeightStandardization"), options_(options) {
-  check_weight_standardization(options_);
-}
+    : SurgeryAlgorithm("WeightStandardization"),
+      options_(checked("WeightStandardization", options, weight_standardization_options())) {}
 
 Replacements WeightStandardization::operate(State& state) const {
   return weight_standardization(*state.model, options_);
@@ -103,14 +101,6 @@ std::string WeightStandardization::nothing_found() const {
   if (options_.n_last_layers_ignore == 0) return "no convolution";
   return join("no convolution before the last ", options_.n_last_layers_ignore);
 }
-
-namespace {
-
-std::vector<Option<WeightStandardizationOptions>> weight_standardization_options() {
-  return {option("n_last_layers_ignore", &WeightStandardizationOptions::n_last_layers_ignore).refuses({"-1"})};
-}
-
-}  // namespace
 
 StateDict WeightStandardization::local_hparams() const { return describe(options_, weight_standardization_options()); }
 
