@@ -11,7 +11,6 @@
 #include "composer/callbacks/layer_watch.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/list_option.h"
 #include "composer/core/logger.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
@@ -23,6 +22,17 @@ namespace {
 constexpr std::int64_t kOftenInBatches = 10;
 
 bool is_normal(const at::Tensor& tensor) { return tensor.layout() == at::kStrided && tensor.numel() > 0; }
+
+std::vector<Option<ActivationMonitorOptions>> activation_monitor_options() {
+  using O = ActivationMonitorOptions;
+  const auto is_interval = [](Time time) {
+    return (time.unit() == TimeUnit::BATCH || time.unit() == TimeUnit::EPOCH) && time.count() >= 1;
+  };
+  return all_options(option("interval", &O::interval)
+                         .must("be at least 1, in ep or ba", is_interval)
+                         .refuses({"0ba", "3sp", "0.1dur"}),
+                     option("ignore_module_types", &O::ignore_module_types));
+}
 
 }  // namespace
 
@@ -67,12 +77,11 @@ struct ActivationMonitor::Watched {
   LayerWatch watch;
 };
 
-ActivationMonitor::ActivationMonitor(ActivationMonitorOptions options) : options_(std::move(options)) {
-  const Time interval = options_.interval;
-  if ((interval.unit() != TimeUnit::BATCH && interval.unit() != TimeUnit::EPOCH) || interval.count() < 1)
-    throw ConfigError("ActivationMonitor: interval must be at least 1, in ep or ba, got ", interval);
+ActivationMonitor::ActivationMonitor(ActivationMonitorOptions options)
+    : options_(checked("ActivationMonitor", std::move(options), activation_monitor_options())) {
   for (const std::string& part : options_.ignore_module_types)
     if (part.empty()) throw ConfigError("ActivationMonitor: ignore_module_types: an empty text is in every name");
+  const Time interval = options_.interval;
   if (interval.unit() == TimeUnit::BATCH && interval.count() < kOftenInBatches)
     warn(join("ActivationMonitor: interval is ", interval, "; a batch that is watched takes longer, so ",
               kOftenInBatches, "ba or more is recommended"));
@@ -119,16 +128,6 @@ void ActivationMonitor::after_forward(const State&, Logger& logger) {
 }
 
 void ActivationMonitor::close(const State&, Logger&) { watched_.reset(); }
-
-namespace {
-
-std::vector<Option<ActivationMonitorOptions>> activation_monitor_options() {
-  using O = ActivationMonitorOptions;
-  return {option("interval", &O::interval).refuses({"0ba", "3sp", "0.1dur"}),
-          list_option("ignore_module_types", &O::ignore_module_types)};
-}
-
-}  // namespace
 
 StateDict ActivationMonitor::local_hparams() const { return describe(options_, activation_monitor_options()); }
 

@@ -168,23 +168,12 @@ std::vector<std::string> CheckpointSaver::saved_checkpoints() const {
   return saver_ ? saver_->paths() : std::vector<std::string>();
 }
 
-namespace {
-
-// Those that have a text form.
-std::vector<Option<CheckpointSaverOptions>> checkpoint_saver_options() {
-  std::vector<Option<CheckpointSaverOptions>> options = saving::run_saver_options();
-  std::erase_if(options, [](const auto& option) { return !option.is_logged(); });
-  return options;
-}
-
-}  // namespace
-
-StateDict CheckpointSaver::local_hparams() const { return describe(options_, checkpoint_saver_options()); }
+StateDict CheckpointSaver::local_hparams() const { return describe(options_, saving::run_saver_options()); }
 
 namespace entries {
 
 Entry<Callbacks> checkpoint_saver() {
-  return entry<CheckpointSaver>("checkpoint_saver", "Writes additional checkpoints", checkpoint_saver_options());
+  return entry<CheckpointSaver>("checkpoint_saver", "Writes additional checkpoints", saving::run_saver_options());
 }
 
 }  // namespace entries

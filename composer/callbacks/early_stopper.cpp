@@ -13,15 +13,25 @@
 
 namespace composer::callbacks {
 
-EarlyStopper::EarlyStopper(EarlyStopperOptions options) : options_(std::move(options)) {
+namespace {
+
+std::vector<Option<EarlyStopperOptions>> early_stopper_options() {
+  using O = EarlyStopperOptions;
+  return all_options(
+      option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
+      option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
+      option("better", &O::better, directions()), option("min_delta", &O::min_delta).at_least(0),
+      option("patience", &O::patience).in({TimeUnit::EPOCH, TimeUnit::BATCH}).at_least(0).refuses({"3sp", "0.5dur"}));
+}
+
+}  // namespace
+
+EarlyStopper::EarlyStopper(EarlyStopperOptions options)
+    : options_(checked("EarlyStopper", std::move(options), early_stopper_options())) {
   const auto& [monitor, label, better, min_delta, patience] = options_;
   if (monitor.empty() || label.empty())
     throw ConfigError("EarlyStopper: monitor and dataloader_label are required, got \"", monitor, "\" and \"", label,
                       '"');
-  if (!(min_delta >= 0)) throw ConfigError("EarlyStopper: min_delta must be >= 0, got ", min_delta);
-  if (patience.unit() != TimeUnit::EPOCH && patience.unit() != TimeUnit::BATCH)
-    throw ConfigError("EarlyStopper: patience must be in ep or ba, got ", patience);
-  if (patience.count() < 0) throw ConfigError("EarlyStopper: patience must be >= 0, got ", patience);
 }
 
 void EarlyStopper::init(const State&, Logger&) {
@@ -90,19 +100,6 @@ void EarlyStopper::close(const State& state, Logger&) {
             is_training ? "no epoch has ended; with a patience in ba it checks \"" : "nothing was evaluated as \"",
             label, is_training ? "\" after each batch" : "\""));
 }
-
-namespace {
-
-std::vector<Option<EarlyStopperOptions>> early_stopper_options() {
-  using O = EarlyStopperOptions;
-  return {option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
-          option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
-          option("better", &O::better, directions()).refuses({"greater"}),
-          option("min_delta", &O::min_delta).refuses({"-1"}),
-          option("patience", &O::patience).refuses({"3sp", "0.5dur", "-1ep", "2"})};
-}
-
-}  // namespace
 
 StateDict EarlyStopper::local_hparams() const { return describe(options_, early_stopper_options()); }
 

@@ -184,9 +184,10 @@ namespace {
 
 std::vector<Option<ExportForInferenceOptions>> export_for_inference_options() {
   using O = ExportForInferenceOptions;
-  return {option("save_format", &O::save_format,
-                 {{"torchscript", ExportFormat::TORCHSCRIPT}, {"safetensors", ExportFormat::SAFETENSORS}}),
-          option("save_path", &O::save_path).example("model.safetensors").refuses({"", "{run_name"})};
+  return all_options(option("save_format", &O::save_format,
+                            {{"torchscript", ExportFormat::TORCHSCRIPT}, {"safetensors", ExportFormat::SAFETENSORS}}),
+                     option("save_path", &O::save_path).example("model.safetensors").refuses({"", "{run_name"}),
+                     part("sample_input", &O::sample_input, "a batch"), part("input_names", &O::input_names, "names"));
 }
 
 }  // namespace

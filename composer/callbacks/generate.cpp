@@ -48,22 +48,6 @@ std::vector<TokenList> parse_prompts(const std::string& text) {
   return prompts;
 }
 
-void check_generate(const GenerateOptions& options) {
-  if (options.prompts.empty()) throw ConfigError("Generate: prompts must have at least one, got none");
-  for (const TokenList& prompt : options.prompts) {
-    if (prompt.empty()) throw ConfigError("Generate: a prompt must have at least one token");
-    if (std::ranges::min(prompt) < 0) throw ConfigError("Generate: tokens must be >= 0, got ", numbers(prompt));
-  }
-  for (const auto& [name, value] : {std::pair("batch_size", options.batch_size), std::pair("top_k", options.top_k),
-                                    std::pair("context", options.context)})
-    if (value < 0) throw ConfigError("Generate: ", name, " must be >= 0, got ", value);
-  if (options.max_new_tokens < 1)
-    throw ConfigError("Generate: max_new_tokens must be >= 1, got ", options.max_new_tokens);
-  if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
-    throw ConfigError("Generate: temperature must be >= 0, got ", options.temperature);
-  if (options.input_key.empty()) throw ConfigError("Generate: input_key must not be empty");
-}
-
 // Texts of several prompts at once.
 class SampleWriter {
  public:
@@ -142,6 +126,26 @@ class SampleWriter {
   at::Tensor stops_;  // undefined: none
 };
 
+std::vector<Option<GenerateOptions>> generate_options() {
+  using O = GenerateOptions;
+  return all_options(
+      part("prompts", &O::prompts, "tokens")
+          .must("have at least one, got none", [](const auto& prompts) { return !prompts.empty(); }),
+      option("prompt_tokens", &O::prompt_tokens), option("interval", &O::interval),
+      option("batch_size", &O::batch_size).at_least(0), option("max_new_tokens", &O::max_new_tokens).at_least(1),
+      option("temperature", &O::temperature).at_least(0).finite(), option("top_k", &O::top_k).at_least(0),
+      part("stop_tokens", &O::stop_tokens, "tokens"), option("context", &O::context).at_least(0),
+      option("input_key", &O::input_key).not_empty(), part("to_text", &O::to_text, "a function"));
+}
+
+void check_generate(const GenerateOptions& options) {
+  check(options, generate_options(), "Generate: ", "");
+  for (const TokenList& prompt : options.prompts) {
+    if (prompt.empty()) throw ConfigError("Generate: a prompt must have at least one token");
+    if (std::ranges::min(prompt) < 0) throw ConfigError("Generate: tokens must be >= 0, got ", numbers(prompt));
+  }
+}
+
 }  // namespace
 
 Generate::Generate(GenerateOptions options) : options_(std::move(options)) {
@@ -207,22 +211,6 @@ LogTable Generate::generations(const State& state) const {
   });
   return table;
 }
-
-namespace {
-
-std::vector<Option<GenerateOptions>> generate_options() {
-  using O = GenerateOptions;
-  return {option("prompt_tokens", &O::prompt_tokens),
-          option("interval", &O::interval),
-          option("batch_size", &O::batch_size).refuses({"-1"}),
-          option("max_new_tokens", &O::max_new_tokens).refuses({"0"}),
-          option("temperature", &O::temperature).refuses({"-1", "inf"}),
-          option("top_k", &O::top_k).refuses({"-1"}),
-          option("context", &O::context).refuses({"-1"}),
-          option("input_key", &O::input_key).refuses({""})};
-}
-
-}  // namespace
 
 StateDict Generate::local_hparams() const { return describe(options_, generate_options()); }
 

@@ -90,21 +90,6 @@ std::vector<LogMask> masks_of(const at::Tensor& outputs, const at::Tensor& targe
   return {{"prediction", prediction.clone()}, {"ground_truth", truth}};
 }
 
-void check_image_visualizer(const ImageVisualizerOptions& options) {
-  const auto& [interval, mode, num_images, channels_last, input_key, target_key, mean, stddev, rescale, folder] =
-      options;
-  if (interval.unit() != TimeUnit::EPOCH && interval.unit() != TimeUnit::BATCH)
-    throw ConfigError("ImageVisualizer: interval must be in ep or ba, got ", interval);
-  if (interval.count() < 1) throw ConfigError("ImageVisualizer: interval must be >= 1, got ", interval);
-  if (num_images < 1) throw ConfigError("ImageVisualizer: num_images must be >= 1, got ", num_images);
-  if (input_key.empty()) throw ConfigError("ImageVisualizer: input_key must not be empty");
-  if (target_key.empty()) throw ConfigError("ImageVisualizer: target_key must not be empty");
-  for (const double value : stddev)
-    if (!(value > 0)) throw ConfigError("ImageVisualizer: stddev must be > 0, got ", listed(stddev));
-  const Timestamp start;
-  saving::format_name(folder, "run", &start);
-}
-
 bool is_due(Time interval, const Timestamp& now) {
   if (interval.unit() == TimeUnit::BATCH) return now.batch % interval.count() == 0;
   return now.batch_in_epoch == 0 && now.epoch % interval.count() == 0;
@@ -112,6 +97,17 @@ bool is_due(Time interval, const Timestamp& now) {
 
 std::string table_name(const State& state) {
   return state.dataloader_label == "eval" ? "Images/Eval" : "Images/Eval/" + state.dataloader_label;
+}
+
+std::vector<Option<ImageVisualizerOptions>> image_visualizer_options() {
+  using O = ImageVisualizerOptions;
+  return all_options(
+      option("interval", &O::interval).in({TimeUnit::EPOCH, TimeUnit::BATCH}).at_least(1).refuses({"3sp", "0.1dur"}),
+      option("mode", &O::mode, {{"input", ImageMode::INPUT}, {"segmentation", ImageMode::SEGMENTATION}}),
+      option("num_images", &O::num_images).at_least(1), option("channels_last", &O::channels_last),
+      option("input_key", &O::input_key).not_empty(), option("target_key", &O::target_key).not_empty(),
+      part("mean", &O::mean, "numbers"), part("stddev", &O::stddev, "numbers"), option("rescale", &O::rescale),
+      option("folder", &O::folder).refuses({"{run_name"}));
 }
 
 }  // namespace
@@ -202,8 +198,12 @@ struct ImageVisualizer::Files {
   util::BackgroundQueue<Job> queue;  // the last, because its thread uses the others
 };
 
-ImageVisualizer::ImageVisualizer(ImageVisualizerOptions options) : options_(std::move(options)) {
-  check_image_visualizer(options_);
+ImageVisualizer::ImageVisualizer(ImageVisualizerOptions options)
+    : options_(checked("ImageVisualizer", std::move(options), image_visualizer_options())) {
+  for (const double value : options_.stddev)
+    if (!(value > 0)) throw ConfigError("ImageVisualizer: stddev must be > 0, got ", listed(options_.stddev));
+  const Timestamp start;
+  saving::format_name(options_.folder, "run", &start);
 }
 ImageVisualizer::~ImageVisualizer() = default;
 ImageVisualizer::ImageVisualizer(ImageVisualizer&&) noexcept = default;
@@ -281,22 +281,6 @@ void ImageVisualizer::close(const State&, Logger&) {
   files_->queue.sync();
   files_->warn_of_failures();
 }
-
-namespace {
-
-std::vector<Option<ImageVisualizerOptions>> image_visualizer_options() {
-  using O = ImageVisualizerOptions;
-  return {option("interval", &O::interval).refuses({"0ba", "3sp", "0.1dur"}),
-          option("mode", &O::mode, {{"input", ImageMode::INPUT}, {"segmentation", ImageMode::SEGMENTATION}}),
-          option("num_images", &O::num_images).refuses({"0"}),
-          option("channels_last", &O::channels_last),
-          option("input_key", &O::input_key).refuses({""}),
-          option("target_key", &O::target_key).refuses({""}),
-          option("rescale", &O::rescale),
-          option("folder", &O::folder).refuses({"{run_name"})};
-}
-
-}  // namespace
 
 StateDict ImageVisualizer::local_hparams() const { return describe(options_, image_visualizer_options()); }
 

@@ -34,6 +34,12 @@ std::string with_gigabytes(std::string name) {
   return name;
 }
 
+std::vector<Option<MemoryMonitorOptions>> memory_monitor_options() {
+  using O = MemoryMonitorOptions;
+  return all_options(option("batch_log_interval", &O::batch_log_interval).at_least(1),
+                     part("memory_keys", &O::memory_keys, "names"));
+}
+
 }  // namespace
 
 struct MemoryMonitor::Impl {
@@ -43,7 +49,6 @@ struct MemoryMonitor::Impl {
   };
 
   explicit Impl(const MemoryMonitorOptions& given) : options(given), interval(given.batch_log_interval) {
-    if (interval < 1) throw ConfigError("MemoryMonitor: batch_log_interval must be >= 1, got ", interval);
     for (const auto& [name, logged_as] : options.memory_keys) {
       if (logged_as.empty()) throw ConfigError("MemoryMonitor: memory_keys: the name for ", name, " is empty");
       add(name, with_gigabytes(logged_as));
@@ -85,7 +90,8 @@ struct MemoryMonitor::Impl {
   std::vector<LogEntry> records;  // kept for its memory
 };
 
-MemoryMonitor::MemoryMonitor(MemoryMonitorOptions options) : impl_(std::make_unique<Impl>(options)) {}
+MemoryMonitor::MemoryMonitor(MemoryMonitorOptions options)
+    : impl_(std::make_unique<Impl>(checked("MemoryMonitor", std::move(options), memory_monitor_options()))) {}
 MemoryMonitor::~MemoryMonitor() = default;
 MemoryMonitor::MemoryMonitor(MemoryMonitor&&) noexcept = default;
 
@@ -102,15 +108,6 @@ void MemoryMonitor::after_train_batch(const State& state, Logger& logger) {
   else
     impl_->log_device(state.device, logger);
 }
-
-namespace {
-
-std::vector<Option<MemoryMonitorOptions>> memory_monitor_options() {
-  using O = MemoryMonitorOptions;
-  return {option("batch_log_interval", &O::batch_log_interval).refuses({"0", "-1"})};
-}
-
-}  // namespace
 
 StateDict MemoryMonitor::local_hparams() const { return describe(impl_->options, memory_monitor_options()); }
 

@@ -20,19 +20,28 @@ namespace composer::callbacks {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+std::vector<Option<MemorySnapshotOptions>> memory_snapshot_options() {
+  using O = MemorySnapshotOptions;
+  const auto is_length = [](Time time) { return time.unit() != TimeUnit::DURATION && time > 0; };
+  return all_options(
+      option("skip_batches", &O::skip_batches).at_least(0),
+      option("interval", &O::interval).must("be > 0 and not in dur", is_length).refuses({"0ba", "0.1dur"}),
+      option("max_entries", &O::max_entries).at_least(1),
+      option("folder", &O::folder).not_empty().refuses({"{run_name"}),
+      option("filename", &O::filename).not_empty().refuses({"{batch"}),
+      option("remote_file_name", &O::remote_file_name).refuses({"{run_name"}), option("overwrite", &O::overwrite));
+}
+
+}  // namespace
+
 struct MemorySnapshot::Impl {
-  explicit Impl(MemorySnapshotOptions given) : options(std::move(given)) {
-    const auto& [skip, interval, entries, given_folder, filename, remote, overwrite] = options;
-    if (skip < 0) throw ConfigError("MemorySnapshot: skip_batches must be >= 0, got ", skip);
-    if (interval.unit() == TimeUnit::DURATION || !(interval > Time(0, interval.unit())))
-      throw ConfigError("MemorySnapshot: interval must be > 0 and not in dur, got ", interval);
-    if (entries < 1) throw ConfigError("MemorySnapshot: max_entries must be >= 1, got ", entries);
+  explicit Impl(MemorySnapshotOptions given)
+      : options(checked("MemorySnapshot", std::move(given), memory_snapshot_options())) {
     const Timestamp start;
-    for (const auto& [option, text] : {std::pair("folder", &given_folder), std::pair("filename", &filename)}) {
-      if (text->empty()) throw ConfigError("MemorySnapshot: ", option, " must not be empty");
+    for (const std::string* text : {&options.folder, &options.filename, &options.remote_file_name})
       saving::format_name(*text, "run", &start);
-    }
-    saving::format_name(remote, "run", &start);
   }
 
   template <class Use>
@@ -123,21 +132,6 @@ void MemorySnapshot::batch_end(const State& state, Logger& logger) {
 void MemorySnapshot::close(const State&, Logger&) {
   impl_->attempt([this] { impl_->stop(); });
 }
-
-namespace {
-
-std::vector<Option<MemorySnapshotOptions>> memory_snapshot_options() {
-  using O = MemorySnapshotOptions;
-  return {option("skip_batches", &O::skip_batches).refuses({"-1"}),
-          option("interval", &O::interval).refuses({"0ba", "0.1dur"}),
-          option("max_entries", &O::max_entries).refuses({"0"}),
-          option("folder", &O::folder).refuses({"{run_name"}),
-          option("filename", &O::filename).refuses({"{batch"}),
-          option("remote_file_name", &O::remote_file_name).refuses({"{run_name"}),
-          option("overwrite", &O::overwrite)};
-}
-
-}  // namespace
 
 StateDict MemorySnapshot::local_hparams() const { return describe(impl_->options, memory_snapshot_options()); }
 

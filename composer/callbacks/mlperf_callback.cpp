@@ -77,25 +77,40 @@ void run_program(const std::string& command) {
                     WIFEXITED(status) ? join("status ", WEXITSTATUS(status)) : join("signal ", WTERMSIG(status)));
 }
 
-void check_mlperf(const MLPerfCallbackOptions& options) {
+std::vector<Option<MLPerfCallbackOptions>> mlperf_callback_options() {
+  using O = MLPerfCallbackOptions;
+  return all_options(
+      option("root_folder", &O::root_folder).example("mlperf").refuses({"", "{run_name"}),
+      option("index", &O::index).example("0").at_least(0),
+      option("benchmark", &O::benchmark, {{"resnet", MLPerfBenchmark::RESNET}, {"bert", MLPerfBenchmark::BERT}}),
+      option("target", &O::target)
+          .must("be finite", [](double target) { return std::isfinite(target); })
+          .refuses({"inf"}),
+      option("division", &O::division)
+          .must("be \"open\"", [](const std::string& name) { return name == "open"; })
+          .refuses({"closed"}),
+      option("metric_name", &O::metric_name).not_empty(), option("metric_label", &O::metric_label).not_empty(),
+      option("submitter", &O::submitter).not_empty(),
+      option("system_name", &O::system_name)
+          .must("not contain a slash", [](const std::string& name) { return name.find('/') == std::string::npos; })
+          .refuses({"a/b"}),
+      option("status", &O::status,
+             {{"onprem", MLPerfStatus::ONPREM}, {"cloud", MLPerfStatus::CLOUD}, {"preview", MLPerfStatus::PREVIEW}}),
+      option("cache_clear_cmd", &O::cache_clear_cmd)
+          .must("name a program",
+                [](const std::string& words) {
+                  return words.empty() || words.find_first_not_of(' ') != std::string::npos;
+                })
+          .refuses({" "}),
+      option("host_processors_per_node", &O::host_processors_per_node).at_least(0),
+      option("train_samples", &O::train_samples).at_least(0), option("eval_samples", &O::eval_samples).at_least(0),
+      option("exit_at_target", &O::exit_at_target));
+}
+
+MLPerfCallbackOptions checked_mlperf(MLPerfCallbackOptions options) {
   if (options.root_folder.empty()) throw ConfigError("MLPerfCallback: root_folder is required");
-  if (options.index < 0) throw ConfigError("MLPerfCallback: index must be >= 0, got ", options.index);
-  if (!std::isfinite(options.target)) throw ConfigError("MLPerfCallback: target must be finite, got ", options.target);
-  if (options.division != "open")
-    throw ConfigError("MLPerfCallback: division must be \"open\", got \"", options.division, '"');
-  if (options.metric_name.empty() || options.metric_label.empty())
-    throw ConfigError("MLPerfCallback: metric_name and metric_label must not be empty, got \"", options.metric_name,
-                      "\" and \"", options.metric_label, '"');
-  if (options.submitter.empty()) throw ConfigError("MLPerfCallback: submitter must not be empty");
-  if (options.system_name.find('/') != std::string::npos)
-    throw ConfigError("MLPerfCallback: system_name must not contain a slash, got \"", options.system_name, '"');
-  if (!options.cache_clear_cmd.empty() && options.cache_clear_cmd.find_first_not_of(' ') == std::string::npos)
-    throw ConfigError("MLPerfCallback: cache_clear_cmd must name a program, got \"", options.cache_clear_cmd, '"');
-  for (const auto& [name, value] :
-       {std::pair("host_processors_per_node", options.host_processors_per_node),
-        std::pair("train_samples", options.train_samples), std::pair("eval_samples", options.eval_samples)})
-    if (value < 0) throw ConfigError("MLPerfCallback: ", name, " must be >= 0, got ", value);
   saving::format_name(options.root_folder, "run");
+  return checked("MLPerfCallback", std::move(options), mlperf_callback_options());
 }
 
 }  // namespace
@@ -193,7 +208,7 @@ struct MLPerfCallback::Log {
   bool whole_epoch = false;       // it has been seen from its beginning
 };
 
-MLPerfCallback::MLPerfCallback(MLPerfCallbackOptions options) : options_(std::move(options)) { check_mlperf(options_); }
+MLPerfCallback::MLPerfCallback(MLPerfCallbackOptions options) : options_(checked_mlperf(std::move(options))) {}
 MLPerfCallback::~MLPerfCallback() = default;
 MLPerfCallback::MLPerfCallback(MLPerfCallback&&) noexcept = default;
 
@@ -355,31 +370,6 @@ void MLPerfCallback::close(const State& state, Logger& logger) {
     logger.upload_file({.path = path, .name = "{run_name}" + path.substr(root_.size()), .overwrite = true});
   }
 }
-
-namespace {
-
-std::vector<Option<MLPerfCallbackOptions>> mlperf_callback_options() {
-  using O = MLPerfCallbackOptions;
-  return {
-      option("root_folder", &O::root_folder).example("mlperf").refuses({"", "{run_name"}),
-      option("index", &O::index).example("0").refuses({"-1"}),
-      option("benchmark", &O::benchmark, {{"resnet", MLPerfBenchmark::RESNET}, {"bert", MLPerfBenchmark::BERT}}),
-      option("target", &O::target).refuses({"inf"}),
-      option("division", &O::division).refuses({"closed"}),
-      option("metric_name", &O::metric_name).refuses({""}),
-      option("metric_label", &O::metric_label).refuses({""}),
-      option("submitter", &O::submitter).refuses({""}),
-      option("system_name", &O::system_name).refuses({"a/b"}),
-      option("status", &O::status,
-             {{"onprem", MLPerfStatus::ONPREM}, {"cloud", MLPerfStatus::CLOUD}, {"preview", MLPerfStatus::PREVIEW}}),
-      option("cache_clear_cmd", &O::cache_clear_cmd).refuses({" "}),
-      option("host_processors_per_node", &O::host_processors_per_node).refuses({"-1"}),
-      option("train_samples", &O::train_samples).refuses({"-1"}),
-      option("eval_samples", &O::eval_samples).refuses({"-1"}),
-      option("exit_at_target", &O::exit_at_target)};
-}
-
-}  // namespace
 
 StateDict MLPerfCallback::local_hparams() const { return describe(options_, mlperf_callback_options()); }
 

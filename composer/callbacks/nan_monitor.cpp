@@ -68,6 +68,13 @@ std::string save_batch(const State& state, const std::string& folder, const std:
   return path.string();
 }
 
+std::vector<Option<NaNMonitorOptions>> nan_monitor_options() {
+  using O = NaNMonitorOptions;
+  return all_options(option("find_culprit", &O::find_culprit), option("check_infinity", &O::check_infinity),
+                     option("check_gradients", &O::check_gradients), option("wait", &O::wait),
+                     option("folder", &O::folder).refuses({"{epoch}", "{run_name"}));
+}
+
 }  // namespace
 
 // The answer of a device, while it is on its way.
@@ -199,17 +206,6 @@ void NaNMonitor::epoch_end(const State& state, Logger&) {
   deferred_->ask(state.timestamp);
   deferred_->look(/*wait=*/true);
 }
-
-namespace {
-
-std::vector<Option<NaNMonitorOptions>> nan_monitor_options() {
-  using O = NaNMonitorOptions;
-  return {option("find_culprit", &O::find_culprit), option("check_infinity", &O::check_infinity),
-          option("check_gradients", &O::check_gradients), option("wait", &O::wait),
-          option("folder", &O::folder).refuses({"{epoch}", "{run_name"})};
-}
-
-}  // namespace
 
 StateDict NaNMonitor::local_hparams() const { return describe(options_, nan_monitor_options()); }
 

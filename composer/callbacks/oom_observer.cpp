@@ -117,18 +117,23 @@ std::string report(const std::exception_ptr& error, const State& state) {
   return std::move(out).str();
 }
 
+std::vector<Option<OOMObserverOptions>> oom_observer_options() {
+  using O = OOMObserverOptions;
+  return all_options(option("max_entries", &O::max_entries).at_least(1),
+                     option("folder", &O::folder).not_empty().refuses({"{run_name"}),
+                     option("filename", &O::filename).not_empty().refuses({"{rank"}),
+                     option("remote_file_name", &O::remote_file_name).refuses({"{rank"}),
+                     option("overwrite", &O::overwrite));
+}
+
 }  // namespace
 
 struct OOMObserver::Impl {
-  explicit Impl(OOMObserverOptions given) : options(std::move(given)), folder(options.folder) {
-    const auto& [entries, given_folder, filename, remote, overwrite] = options;
-    if (entries < 1) throw ConfigError("OOMObserver: max_entries must be >= 1, got ", entries);
+  explicit Impl(OOMObserverOptions given)
+      : options(checked("OOMObserver", std::move(given), oom_observer_options())), folder(options.folder) {
     const Timestamp start;
-    for (const auto& [option, text] : {std::pair("folder", &given_folder), std::pair("filename", &filename)}) {
-      if (text->empty()) throw ConfigError("OOMObserver: ", option, " must not be empty");
+    for (const std::string* text : {&options.folder, &options.filename, &options.remote_file_name})
       saving::format_name(*text, "run", &start);
-    }
-    saving::format_name(remote, "run", &start);
   }
 
   // Between a file's name and its suffix: empty, or the first number that no report has yet.
@@ -200,17 +205,6 @@ void OOMObserver::close(const State&, Logger&) {
   if (std::exchange(impl_->recording, false))
     Impl::attempt("the recording was not stopped", [this] { impl_->source->stop(); });
 }
-
-namespace {
-
-std::vector<Option<OOMObserverOptions>> oom_observer_options() {
-  using O = OOMObserverOptions;
-  return {option("max_entries", &O::max_entries).refuses({"0"}), option("folder", &O::folder).refuses({"{run_name"}),
-          option("filename", &O::filename).refuses({"{rank"}),
-          option("remote_file_name", &O::remote_file_name).refuses({"{rank"}), option("overwrite", &O::overwrite)};
-}
-
-}  // namespace
 
 StateDict OOMObserver::local_hparams() const { return describe(impl_->options, oom_observer_options()); }
 

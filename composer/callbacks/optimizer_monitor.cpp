@@ -133,6 +133,13 @@ const Measured* find_kind(std::span<const Measured> list, Kind kind) {
   return found == list.end() ? nullptr : &*found;
 }
 
+std::vector<Option<OptimizerMonitorOptions>> optimizer_monitor_options() {
+  using O = OptimizerMonitorOptions;
+  return all_options(option("log_optimizer_metrics", &O::log_optimizer_metrics),
+                     option("batch_log_interval", &O::batch_log_interval).at_least(1),
+                     option("log_cosines", &O::log_cosines), option("per_parameter", &O::per_parameter));
+}
+
 }  // namespace
 
 struct OptimizerMonitor::Impl {
@@ -219,9 +226,7 @@ struct OptimizerMonitor::Impl {
 };
 
 OptimizerMonitor::OptimizerMonitor(OptimizerMonitorOptions options)
-    : options_(options), impl_(std::make_unique<Impl>()) {
-  if (options_.batch_log_interval < 1)
-    throw ConfigError("OptimizerMonitor: batch_log_interval must be >= 1, got ", options_.batch_log_interval);
+    : options_(checked("OptimizerMonitor", options, optimizer_monitor_options())), impl_(std::make_unique<Impl>()) {
   if (options_.log_cosines && !options_.log_optimizer_metrics)
     throw ConfigError("OptimizerMonitor: log_cosines needs log_optimizer_metrics, which is false");
 }
@@ -268,17 +273,6 @@ void OptimizerMonitor::batch_end(const State& state, Logger& logger) {
   impl.add_totals(records, list);
   logger.log_metrics(records);
 }
-
-namespace {
-
-std::vector<Option<OptimizerMonitorOptions>> optimizer_monitor_options() {
-  using O = OptimizerMonitorOptions;
-  return {option("log_optimizer_metrics", &O::log_optimizer_metrics),
-          option("batch_log_interval", &O::batch_log_interval).refuses({"0", "-1"}),
-          option("log_cosines", &O::log_cosines), option("per_parameter", &O::per_parameter)};
-}
-
-}  // namespace
 
 StateDict OptimizerMonitor::local_hparams() const { return describe(options_, optimizer_monitor_options()); }
 

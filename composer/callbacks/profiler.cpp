@@ -39,6 +39,22 @@ fs::path ending_in(const fs::path& file, const std::string& ending) {
   return file.parent_path() / join(name, ending, is_json ? ".json" : "");
 }
 
+std::vector<Option<ProfilerOptions>> profiler_options() {
+  using O = ProfilerOptions;
+  constexpr double kMost = 1e12;  // so that sums and products of two are not too large
+  return all_options(
+      option("skip_first", &O::skip_first).from_to(0, kMost), option("wait", &O::wait).from_to(0, kMost),
+      option("warmup", &O::warmup).from_to(0, kMost), option("active", &O::active).from_to(1, 1'000'000),
+      option("repeat", &O::repeat).from_to(0, 1'000'000), option("operators", &O::operators),
+      option("record_shapes", &O::record_shapes), option("sys_prof_cpu", &O::sys_prof_cpu),
+      option("sys_prof_memory", &O::sys_prof_memory), option("sys_prof_disk", &O::sys_prof_disk),
+      option("sys_prof_net", &O::sys_prof_net),
+      option("sys_prof_stats_thread_interval", &O::sys_prof_stats_thread_interval).from_to(0.001, 86'400, "seconds"),
+      option("folder", &O::folder).not_empty().refuses({"{run_name"}),
+      option("filename", &O::filename).not_empty().refuses({"{epoch"}), option("overwrite", &O::overwrite),
+      option("num_traces_to_keep", &O::num_traces_to_keep).at_least(-1), option("print", &O::print));
+}
+
 }  // namespace
 
 // Files of finished traces, and the report of the last, by a thread of its own.
@@ -121,21 +137,13 @@ void check_folder(const ProfilerOptions& options, const fs::path& folder, const 
 }  // namespace
 
 struct Profiler::Impl {
-  explicit Impl(ProfilerOptions given) : options(std::move(given)) {
+  explicit Impl(ProfilerOptions given) : options(checked("Profiler", std::move(given), profiler_options())) {
     const auto& [skip_first, wait, warmup, active, repeat, operators, shapes, cpu, memory, disk, net, sample_interval,
                  path, filename, overwrite, keep, print] = options;
-    if (!(sample_interval.count() >= 0.001 && sample_interval.count() <= 86'400))
-      throw ConfigError("Profiler: sys_prof_stats_thread_interval must be from 0.001 to 86400 seconds, got ",
-                        sample_interval.count());
     system = {cpu, memory, disk, net, sample_interval};
     schedule = {skip_first, wait, warmup, active, repeat};
-    profiler::check(schedule, "Profiler");
-    if (keep < -1) throw ConfigError("Profiler: num_traces_to_keep must be >= -1, got ", keep);
-    for (const auto& [option, text] : {std::pair("folder", &path), std::pair("filename", &filename)}) {
-      if (text->empty()) throw ConfigError("Profiler: ", option, " must not be empty");
-      const Timestamp start;
-      saving::format_name(*text, "run", &start);
-    }
+    const Timestamp start;
+    for (const std::string* text : {&path, &filename}) saving::format_name(*text, "run", &start);
     for (int i = 0; i < kEventCount; ++i) {
       const auto event = static_cast<Event>(i);
       events.at(static_cast<std::size_t>(i)) = names.number_of("event/", canonical_name(event), "");
@@ -307,31 +315,6 @@ void Profiler::call_ends() {
   impl.open_calls.pop_back();
   if (impl.recording && call.begin_ns != 0) impl.add(call, now_ns());
 }
-
-namespace {
-
-std::vector<Option<ProfilerOptions>> profiler_options() {
-  using O = ProfilerOptions;
-  return {option("skip_first", &O::skip_first).refuses({"-1"}),
-          option("wait", &O::wait).refuses({"-1"}),
-          option("warmup", &O::warmup).refuses({"-1"}),
-          option("active", &O::active).refuses({"0", "1e9"}),
-          option("repeat", &O::repeat).refuses({"-1"}),
-          option("operators", &O::operators),
-          option("record_shapes", &O::record_shapes),
-          option("sys_prof_cpu", &O::sys_prof_cpu),
-          option("sys_prof_memory", &O::sys_prof_memory),
-          option("sys_prof_disk", &O::sys_prof_disk),
-          option("sys_prof_net", &O::sys_prof_net),
-          option("sys_prof_stats_thread_interval", &O::sys_prof_stats_thread_interval).refuses({"0", "nan"}),
-          option("folder", &O::folder).refuses({"{run_name"}),
-          option("filename", &O::filename).refuses({"{epoch"}),
-          option("overwrite", &O::overwrite),
-          option("num_traces_to_keep", &O::num_traces_to_keep).refuses({"-2"}),
-          option("print", &O::print)};
-}
-
-}  // namespace
 
 StateDict Profiler::local_hparams() const { return describe(impl_->options, profiler_options()); }
 

@@ -42,11 +42,16 @@ double share_done(const Timestamp& at, const State& state) {
   return of > 0 ? std::min(done / of, 1.) : 1;
 }
 
+std::vector<Option<RuntimeEstimatorOptions>> runtime_estimator_options() {
+  using O = RuntimeEstimatorOptions;
+  return all_options(option("skip_batches", &O::skip_batches).at_least(0),
+                     option("time_unit", &O::time_unit, wall_clock_units()));
+}
+
 }  // namespace
 
-RuntimeEstimator::RuntimeEstimator(RuntimeEstimatorOptions options) : options_(options) {
-  if (options_.skip_batches < 0)
-    throw ConfigError("RuntimeEstimator: skip_batches must be >= 0, got ", options_.skip_batches);
+RuntimeEstimator::RuntimeEstimator(RuntimeEstimatorOptions options)
+    : options_(checked("RuntimeEstimator", options, runtime_estimator_options())) {
   seconds_in(options_.time_unit, "RuntimeEstimator");
 }
 
@@ -113,16 +118,6 @@ void RuntimeEstimator::visit_state(StateVisitor& visit) {
   visit("start", start_);
   visit("evaluations", evaluations_);
 }
-
-namespace {
-
-std::vector<Option<RuntimeEstimatorOptions>> runtime_estimator_options() {
-  using O = RuntimeEstimatorOptions;
-  return {option("skip_batches", &O::skip_batches).refuses({"-1"}),
-          option("time_unit", &O::time_unit, wall_clock_units()).refuses({"weeks"})};
-}
-
-}  // namespace
 
 StateDict RuntimeEstimator::local_hparams() const { return describe(options_, runtime_estimator_options()); }
 

@@ -1,6 +1,5 @@
 #include "composer/callbacks/speed_monitor.h"
 
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,17 +35,19 @@ double peak_of(const State& state) {
   return 0;
 }
 
+std::vector<Option<SpeedMonitorOptions>> speed_monitor_options() {
+  using O = SpeedMonitorOptions;
+  return all_options(option("window_size", &O::window_size).from_to(1, 1'000'000),
+                     option("gpu_flops_available", &O::gpu_flops_available).at_least(0).finite(),
+                     option("time_unit", &O::time_unit, wall_clock_units()), option("count_flops", &O::count_flops));
+}
+
 }  // namespace
 
-SpeedMonitor::SpeedMonitor(SpeedMonitorOptions options) : options_(options) {
-  const auto& [window_size, flops, time_unit, count_flops] = options_;
-  if (window_size < 1 || window_size > 1'000'000)
-    throw ConfigError("SpeedMonitor: window_size must be from 1 to 1000000, got ", window_size);
-  if (!(flops >= 0 && std::isfinite(flops)))
-    throw ConfigError("SpeedMonitor: gpu_flops_available must be >= 0, got ", flops);
-  seconds_in(time_unit, "SpeedMonitor");
-  peak_ = flops;
-  points_.resize(static_cast<std::size_t>(window_size) + 1);
+SpeedMonitor::SpeedMonitor(SpeedMonitorOptions options)
+    : options_(checked("SpeedMonitor", options, speed_monitor_options())), peak_(options_.gpu_flops_available) {
+  seconds_in(options_.time_unit, "SpeedMonitor");
+  points_.resize(static_cast<std::size_t>(options_.window_size) + 1);
 }
 
 void SpeedMonitor::init(const State&, Logger&) {
@@ -145,18 +146,6 @@ void SpeedMonitor::visit_state(StateVisitor& visit) {
   points_ = empty;
   newest_ = filled_ = 0;
 }
-
-namespace {
-
-std::vector<Option<SpeedMonitorOptions>> speed_monitor_options() {
-  using O = SpeedMonitorOptions;
-  return {option("window_size", &O::window_size).refuses({"0", "-1", "1e9"}),
-          option("gpu_flops_available", &O::gpu_flops_available).refuses({"-1", "inf"}),
-          option("time_unit", &O::time_unit, wall_clock_units()).refuses({"weeks"}),
-          option("count_flops", &O::count_flops)};
-}
-
-}  // namespace
 
 StateDict SpeedMonitor::local_hparams() const { return describe(options_, speed_monitor_options()); }
 

@@ -38,6 +38,12 @@ Readings with_rank(const Readings& readings, int rank, bool log_all_data) {
   return all;
 }
 
+std::vector<Option<SystemMetricsMonitorOptions>> system_metrics_monitor_options() {
+  using O = SystemMetricsMonitorOptions;
+  return all_options(option("log_all_data", &O::log_all_data),
+                     option("sample_interval", &O::sample_interval).from_to(0.001, 86'400, "seconds"));
+}
+
 }  // namespace
 
 // The newest sample, which a thread of its own replaces.
@@ -104,11 +110,8 @@ class SystemMetricsMonitor::Sampler {
   std::jthread thread_;  // the last, because it uses the others
 };
 
-SystemMetricsMonitor::SystemMetricsMonitor(SystemMetricsMonitorOptions options) : options_(options) {
-  const double seconds = options_.sample_interval.count();
-  if (!(seconds >= 0.001 && seconds <= 86400))
-    throw ConfigError("SystemMetricsMonitor: sample_interval must be from 0.001 to 86400 seconds, got ", seconds);
-}
+SystemMetricsMonitor::SystemMetricsMonitor(SystemMetricsMonitorOptions options)
+    : options_(checked("SystemMetricsMonitor", options, system_metrics_monitor_options())) {}
 SystemMetricsMonitor::~SystemMetricsMonitor() = default;
 SystemMetricsMonitor::SystemMetricsMonitor(SystemMetricsMonitor&&) noexcept = default;
 
@@ -119,16 +122,6 @@ void SystemMetricsMonitor::batch_start(const State&, Logger& logger) { sampler_-
 void SystemMetricsMonitor::eval_batch_start(const State&, Logger& logger) { sampler_->log(logger); }
 void SystemMetricsMonitor::predict_batch_start(const State&, Logger& logger) { sampler_->log(logger); }
 void SystemMetricsMonitor::close(const State&, Logger&) { sampler_.reset(); }
-
-namespace {
-
-std::vector<Option<SystemMetricsMonitorOptions>> system_metrics_monitor_options() {
-  using O = SystemMetricsMonitorOptions;
-  return {option("log_all_data", &O::log_all_data),
-          option("sample_interval", &O::sample_interval).refuses({"0", "-1", "1e9"})};
-}
-
-}  // namespace
 
 StateDict SystemMetricsMonitor::local_hparams() const { return describe(options_, system_metrics_monitor_options()); }
 

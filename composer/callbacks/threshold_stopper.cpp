@@ -48,11 +48,10 @@ namespace {
 
 std::vector<Option<ThresholdStopperOptions>> threshold_stopper_options() {
   using O = ThresholdStopperOptions;
-  return {option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
-          option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
-          option("threshold", &O::threshold).example("0.99").refuses({"high"}),
-          option("better", &O::better, directions()).refuses({"greater"}),
-          option("stop_on_batch", &O::stop_on_batch).refuses({"1"})};
+  return all_options(option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
+                     option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
+                     option("threshold", &O::threshold).example("0.99"), option("better", &O::better, directions()),
+                     option("stop_on_batch", &O::stop_on_batch));
 }
 
 }  // namespace

@@ -4,9 +4,6 @@ namespace composer::saving {
 
 std::vector<Option<RunSaverOptions>> run_saver_options() {
   using O = RunSaverOptions;
-  const auto unlogged = [](auto field) {
-    return std::move(field).unlogged("is not among those of the plug-in by name");
-  };
   return all_options(
       option("folder", &O::folder).refuses({"", "a/{batch}"}), option("filename", &O::filename).refuses({"{foo}"}),
       option("latest_filename", &O::latest_filename).refuses({"{foo}"}),
@@ -16,11 +13,11 @@ std::vector<Option<RunSaverOptions>> run_saver_options() {
           .at_least(0)
           .or_else(-1, "all")
           .refuses({"-2", "some"}),
-      unlogged(part("best", &O::best, "a metric")),
+      part("best", &O::best, "a metric"),
       option("on_failure", &O::on_failure,
              {{"fail", OnFailure::FAIL}, {"retry", OnFailure::RETRY}, {"continue", OnFailure::CONTINUE}})
           .refuses({"ignore"}),
-      option("async", &O::async).refuses({"1"}), unlogged(option("ignore_keys", &O::ignore_keys)));
+      option("async", &O::async).refuses({"1"}), part("ignore_keys", &O::ignore_keys, "patterns"));
 }
 
 }  // namespace composer::saving

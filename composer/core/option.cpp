@@ -65,6 +65,17 @@ void read_text(const std::string& text, std::vector<std::string>& value) {
     value.push_back(text.substr(begin, end - begin));
   }
 }
+void read_text(const std::string& text, std::map<std::string, std::string>& value) {
+  value.clear();
+  std::vector<std::string> entries;
+  read_text(text, entries);
+  for (const std::string& entry : entries) {
+    const std::size_t equal = entry.find('=');
+    if (equal == std::string::npos || equal == 0)
+      throw ConfigError("expected key=value, separated by commas, got \"", text, '"');
+    value[entry.substr(0, equal)] = entry.substr(equal + 1);
+  }
+}
 
 std::string bound_text(double bound) {
   const auto whole = static_cast<std::int64_t>(bound);
@@ -96,6 +107,11 @@ std::string to_text(const std::optional<bool>& value) { return value ? to_text(*
 std::string to_text(const std::vector<std::string>& value) {
   std::string text;
   for (const std::string& part : value) text += (text.empty() ? "" : ",") + part;
+  return text;
+}
+std::string to_text(const std::map<std::string, std::string>& value) {
+  std::string text;
+  for (const auto& [key, entry] : value) text += join(text.empty() ? "" : ",", key, '=', entry);
   return text;
 }
 

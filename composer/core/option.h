@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -86,6 +87,7 @@ COMPOSER_EXPORT void read_text(const std::string& text, std::optional<std::int64
 COMPOSER_EXPORT void read_text(const std::string& text, std::optional<std::uint64_t>& value);
 COMPOSER_EXPORT void read_text(const std::string& text, std::optional<bool>& value);
 COMPOSER_EXPORT void read_text(const std::string& text, std::vector<std::string>& value);  // separated by commas
+COMPOSER_EXPORT void read_text(const std::string& text, std::map<std::string, std::string>& value);  // a=b,c=d
 
 COMPOSER_EXPORT std::string to_text(const std::string& value);
 COMPOSER_EXPORT std::string to_text(const std::filesystem::path& value);
@@ -100,6 +102,7 @@ COMPOSER_EXPORT std::string to_text(const std::optional<std::int64_t>& value);
 COMPOSER_EXPORT std::string to_text(const std::optional<std::uint64_t>& value);
 COMPOSER_EXPORT std::string to_text(const std::optional<bool>& value);
 COMPOSER_EXPORT std::string to_text(const std::vector<std::string>& value);
+COMPOSER_EXPORT std::string to_text(const std::map<std::string, std::string>& value);
 
 // The bound of a range with all its digits, and units of time as "ep, ba or sp".
 COMPOSER_EXPORT std::string bound_text(double bound);
@@ -314,8 +317,8 @@ struct Field : Option<Options> {
   }
 };
 
-// A member of an options struct: a text, path, double, bool, Seconds, Interval, list of texts, or a whole number, bool
-// or Time that may be optional.
+// A member of an options struct: a text, path, double, bool, Seconds, Interval, list of texts, texts by key, or a whole
+// number, bool or Time that may be optional.
 template <class Options, class T>
 Field<Options, T> option(std::string name, T Options::*member) {
   return {{{std::move(name), detail::type_name<T>(), detail::to_text(Options{}.*member)},

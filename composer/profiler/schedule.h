@@ -15,9 +15,6 @@ struct Schedule {
   std::int64_t repeat = 1;                            // cycles in an epoch; 0: until its end
 };
 
-// Throws ConfigError, beginning with `who`, for values out of range.
-void check(const Schedule& schedule, const char* who);
-
 // Batches before `resumed_at`, where a run went on within its epoch, are skipped like skip_first in every epoch.
 Action action_at(const Schedule& schedule, std::int64_t batch_in_epoch, std::int64_t resumed_at, bool last_of_epoch);
 

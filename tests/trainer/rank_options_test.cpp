@@ -254,8 +254,8 @@ TEST_CASE("What a trainer saves is what its save_... options say, which are thos
     const std::string name = option.name.starts_with("save_") ? option.name : "save_" + option.name;
     const auto found = std::ranges::find(of_trainer, name, &Option<TrainerOptions>::name);
     REQUIRE(found != of_trainer.end());
-    CHECK(found->type == option.type);
     if (!option.read) continue;
+    CHECK(found->type == option.type);
     if (name != "save_folder") CHECK(found->default_text == option.default_text);  // a trainer's may be empty
     TrainerOptions given;
     found->read(given, other_text(option));
