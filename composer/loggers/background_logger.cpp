@@ -9,6 +9,7 @@
 #include "composer/core/error.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "composer/loggers/background_option.h"
 #include "composer/util/background_queue.h"
 
 namespace composer::loggers {
@@ -26,13 +27,12 @@ util::FullQueue full_queue(WhenFull when_full) {
   return util::FullQueue::WAIT;
 }
 
-void check_background(const std::string& name, const BackgroundOptions& options) {
-  const auto is_in_range = [](Seconds time, double least) { return time.count() >= least && time.count() <= 86'400; };
-  if (options.capacity < 1) throw ConfigError(name, ": capacity must be >= 1, got ", options.capacity);
-  if (!is_in_range(options.flush_interval, 0))
-    throw ConfigError(name, ": flush_interval must be from 0 to 86400 seconds, got ", options.flush_interval.count());
-  if (!is_in_range(options.flush_timeout, 0))
-    throw ConfigError(name, ": flush_timeout must be from 0 to 86400 seconds, got ", options.flush_timeout.count());
+std::vector<Option<BackgroundOptions>> background_options() {
+  using O = BackgroundOptions;
+  return all_options(option("capacity", &O::capacity).at_least(1), when_full_option(&O::when_full),
+                     flush_interval_option(&O::flush_interval),
+                     option("flush_timeout", &O::flush_timeout).from_to(0, 86'400, "seconds"),
+                     on_failure_option(&O::on_failure));
 }
 
 }  // namespace
@@ -148,9 +148,7 @@ struct BackgroundLogger::Channel {
 };
 
 BackgroundLogger::BackgroundLogger(std::string name, const BackgroundOptions& options)
-    : name_(std::move(name)), options_(options) {
-  check_background(name_, options_);
-}
+    : name_(std::move(name)), options_(checked(name_.c_str(), options, background_options())) {}
 BackgroundLogger::~BackgroundLogger() = default;
 BackgroundLogger::BackgroundLogger(BackgroundLogger&&) noexcept = default;
 

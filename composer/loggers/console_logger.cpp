@@ -67,6 +67,15 @@ std::vector<std::int64_t> batches_to_tell(std::optional<std::int64_t> total) {
   return batches;
 }
 
+std::vector<Option<ConsoleLoggerOptions>> console_logger_options() {
+  using O = ConsoleLoggerOptions;
+  return all_options(option("log_interval", &O::log_interval)
+                         .in({TimeUnit::EPOCH, TimeUnit::BATCH})
+                         .must("be at least 1", [](Time interval) { return interval.count() >= 1; })
+                         .refuses({"3sp", "0ba", "-1ep"}),
+                     stream_option(&O::stream), option("log_traces", &O::log_traces));
+}
+
 }  // namespace
 
 struct ConsoleLogger::Buffers {
@@ -80,11 +89,8 @@ struct ConsoleLogger::Buffers {
 };
 
 ConsoleLogger::ConsoleLogger(ConsoleLoggerOptions options)
-    : options_(std::move(options)), buffers_(std::make_unique<Buffers>(options_.stream)) {
-  const Time interval = options_.log_interval;
-  if (interval.unit() != TimeUnit::EPOCH && interval.unit() != TimeUnit::BATCH)
-    throw ConfigError("ConsoleLogger: log_interval must be in ep or ba, got ", interval);
-  if (interval.count() < 1) throw ConfigError("ConsoleLogger: log_interval must be at least 1, got ", interval);
+    : options_(checked("ConsoleLogger", std::move(options), console_logger_options())),
+      buffers_(std::make_unique<Buffers>(options_.stream)) {
   options_.stream.check("ConsoleLogger");
 }
 ConsoleLogger::~ConsoleLogger() = default;
@@ -190,12 +196,7 @@ void ConsoleLogger::print_hyperparameters() {
 
 namespace entries {
 
-Entry<Loggers> console() {
-  using O = ConsoleLoggerOptions;
-  return entry<ConsoleLogger, O>("console", "Prints metrics",
-                                 {option("log_interval", &O::log_interval).refuses({"3sp", "0ba", "-1ep"}),
-                                  stream_option(&O::stream), option("log_traces", &O::log_traces)});
-}
+Entry<Loggers> console() { return entry<ConsoleLogger>("console", "Prints metrics", console_logger_options()); }
 
 }  // namespace entries
 }  // namespace composer::loggers

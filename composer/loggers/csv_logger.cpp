@@ -69,9 +69,9 @@ Entry<Loggers> csv() {
   using O = CsvLoggerOptions;
   return entry<CsvLogger, O>(
       "csv", "Writes metrics to a CSV file, one line a value",
-      {option("path", &O::path).refuses({"", "{epoch}.csv"}), option("append", &O::append),
-       option("overwrite", &O::overwrite), option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}),
-       on_failure_option(&O::on_failure), when_full_option(&O::when_full)});
+      all_options(option("path", &O::path).refuses({"", "{epoch}.csv"}), option("append", &O::append),
+                  option("overwrite", &O::overwrite), flush_interval_option(&O::flush_interval),
+                  on_failure_option(&O::on_failure), when_full_option(&O::when_full)));
 }
 
 }  // namespace entries

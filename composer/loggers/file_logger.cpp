@@ -129,11 +129,11 @@ Entry<Loggers> file() {
   using O = FileLoggerOptions;
   return entry<FileLogger, O>(
       "file", "Writes metrics to a file, one line of text a value",
-      {option("path", &O::path).refuses({"", "{epoch}.txt"}), option("append", &O::append),
-       option("overwrite", &O::overwrite), option("log_traces", &O::log_traces),
-       option("capture_stdout", &O::capture_stdout), option("capture_stderr", &O::capture_stderr),
-       option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure),
-       when_full_option(&O::when_full)});
+      all_options(option("path", &O::path).refuses({"", "{epoch}.txt"}), option("append", &O::append),
+                  option("overwrite", &O::overwrite), option("log_traces", &O::log_traces),
+                  option("capture_stdout", &O::capture_stdout), option("capture_stderr", &O::capture_stderr),
+                  flush_interval_option(&O::flush_interval), on_failure_option(&O::on_failure),
+                  when_full_option(&O::when_full)));
 }
 
 }  // namespace entries

@@ -85,9 +85,9 @@ Entry<Loggers> json_lines() {
   using O = JsonLinesLoggerOptions;
   return entry<JsonLinesLogger, O>(
       "json_lines", "Writes metrics to a file, one JSON object a line",
-      {option("path", &O::path).refuses({"", "{epoch}.jsonl"}), option("append", &O::append),
-       option("overwrite", &O::overwrite), option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}),
-       on_failure_option(&O::on_failure), when_full_option(&O::when_full)});
+      all_options(option("path", &O::path).refuses({"", "{epoch}.jsonl"}), option("append", &O::append),
+                  option("overwrite", &O::overwrite), flush_interval_option(&O::flush_interval),
+                  on_failure_option(&O::on_failure), when_full_option(&O::when_full)));
 }
 
 }  // namespace entries

@@ -6,7 +6,6 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/list_option.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/mlflow_store.h"
@@ -52,21 +51,6 @@ std::unique_ptr<MlflowStore> store_at(const std::string& uri, std::int64_t attem
 
 std::string shown(const std::string& uri) { return is_server(uri) ? net::shown_url(uri) : uri; }
 
-void check_mlflow(const MLFlowLoggerOptions& options) {
-  if (!options.tracking_uri.empty() && !is_server(options.tracking_uri)) folder_of(options.tracking_uri);
-  if (!options.fallback_folder.empty() && is_server(options.fallback_folder))
-    throw ConfigError(kMLFlowLogger, ": fallback_folder must be a folder, got ", options.fallback_folder);
-  if (options.experiment_name.size() > 500)
-    throw ConfigError(kMLFlowLogger, ": experiment_name must have at most 500 bytes, got ",
-                      options.experiment_name.size());
-  if (options.log_duplicated_metric_every_n_steps < 1)
-    throw ConfigError(kMLFlowLogger, ": log_duplicated_metric_every_n_steps must be >= 1, got ",
-                      options.log_duplicated_metric_every_n_steps);
-  if (options.max_images < 1) throw ConfigError(kMLFlowLogger, ": max_images must be >= 1, got ", options.max_images);
-  if (options.attempts < 1 || options.attempts > 10)
-    throw ConfigError(kMLFlowLogger, ": attempts must be from 1 to 10, got ", options.attempts);
-}
-
 MlflowTexts tags_of(const MLFlowLoggerOptions& options, const std::string& name, const std::string& run_name) {
   MlflowTexts tags = {{"mlflow.runName", name},
                       {"mlflow.source.type", "LOCAL"},
@@ -79,6 +63,22 @@ MlflowTexts tags_of(const MLFlowLoggerOptions& options, const std::string& name,
   MlflowTexts allowed;
   for (const auto& [key, text] : tags) allowed[mlflow_key(key)] = mlflow_text(text, kMlflowTag);
   return allowed;
+}
+
+std::vector<Option<MLFlowLoggerOptions>> mlflow_logger_options() {
+  using O = MLFlowLoggerOptions;
+  const auto is_folder = [](const std::string& uri) { return uri.empty() || !is_server(uri); };
+  return all_options(
+      option("experiment_name", &O::experiment_name), option("run_name", &O::run_name), option("tags", &O::tags),
+      option("run_group", &O::run_group),
+      option("tracking_uri", &O::tracking_uri).refuses({"sqlite:///a.db", "databricks", "file:"}),
+      option("fallback_folder", &O::fallback_folder).must("be a folder", is_folder).refuses({"http://a"}),
+      option("rename_metrics", &O::rename_metrics).refuses({"a"}), option("ignore_metrics", &O::ignore_metrics),
+      option("ignore_hyperparameters", &O::ignore_hyperparameters),
+      option("log_duplicated_metric_every_n_steps", &O::log_duplicated_metric_every_n_steps).at_least(1),
+      option("log_artifacts", &O::log_artifacts), option("max_images", &O::max_images).at_least(1),
+      option("attempts", &O::attempts).from_to(1, 10), flush_interval_option(&O::flush_interval),
+      on_failure_option(&O::on_failure), when_full_option(&O::when_full));
 }
 
 }  // namespace
@@ -95,8 +95,11 @@ MLFlowLogger::MLFlowLogger(MLFlowLoggerOptions options)
     : RunLogger(
           kMLFlowLogger,
           {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}),
-      options_(std::move(options)) {
-  check_mlflow(options_);
+      options_(checked(kMLFlowLogger, std::move(options), mlflow_logger_options())) {
+  if (!options_.tracking_uri.empty() && !is_server(options_.tracking_uri)) folder_of(options_.tracking_uri);
+  if (options_.experiment_name.size() > 500)
+    throw ConfigError(kMLFlowLogger, ": experiment_name must have at most 500 bytes, got ",
+                      options_.experiment_name.size());
 }
 MLFlowLogger::~MLFlowLogger() = default;
 MLFlowLogger::MLFlowLogger(MLFlowLogger&&) noexcept = default;
@@ -196,21 +199,7 @@ std::string MLFlowLogger::experiment_id() const {
 namespace entries {
 
 Entry<Loggers> mlflow() {
-  using O = MLFlowLoggerOptions;
-  return entry<MLFlowLogger, O>(
-      "mlflow", "Writes a run of MLflow, into a folder or to a server",
-      {option("experiment_name", &O::experiment_name), option("run_name", &O::run_name), map_option("tags", &O::tags),
-       option("run_group", &O::run_group),
-       option("tracking_uri", &O::tracking_uri).refuses({"sqlite:///a.db", "databricks", "file:"}),
-       option("fallback_folder", &O::fallback_folder).refuses({"http://a"}),
-       map_option("rename_metrics", &O::rename_metrics).refuses({"a"}),
-       list_option("ignore_metrics", &O::ignore_metrics),
-       list_option("ignore_hyperparameters", &O::ignore_hyperparameters),
-       option("log_duplicated_metric_every_n_steps", &O::log_duplicated_metric_every_n_steps).refuses({"0"}),
-       option("log_artifacts", &O::log_artifacts), option("max_images", &O::max_images).refuses({"0"}),
-       option("attempts", &O::attempts).refuses({"0", "11"}),
-       option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure),
-       when_full_option(&O::when_full)});
+  return entry<MLFlowLogger>("mlflow", "Writes a run of MLflow, into a folder or to a server", mlflow_logger_options());
 }
 
 }  // namespace entries

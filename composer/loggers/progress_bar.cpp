@@ -24,15 +24,6 @@ namespace {
 
 constexpr std::string_view kLoss = "loss/train/", kMetric = "metrics/";
 
-void check_progress_bar(const ProgressBarOptions& options) {
-  const auto& [stream, redraw_interval, line_interval] = options;
-  stream.check("ProgressBar");
-  if (!(redraw_interval.count() > 0))
-    throw ConfigError("ProgressBar: redraw_interval must be > 0 seconds, got ", redraw_interval.count());
-  if (!(line_interval.count() > 0))
-    throw ConfigError("ProgressBar: line_interval must be > 0 seconds, got ", line_interval.count());
-}
-
 // "loss" for loss/train/total, "ce" for loss/train/ce, "Accuracy" for metrics/train/MulticlassAccuracy
 std::string short_name(std::string_view key) {
   if (key.starts_with(kLoss)) key.remove_prefix(kLoss.size());
@@ -102,6 +93,12 @@ std::optional<double> share_of_run(const State& state, std::optional<std::int64_
 double work(const Timestamp& now) { return static_cast<double>(now.sample > 0 ? now.sample : now.batch); }
 const char* unit_of_work(const Timestamp& now) { return now.sample > 0 ? "samples" : "batches"; }
 
+std::vector<Option<ProgressBarOptions>> progress_bar_options() {
+  using O = ProgressBarOptions;
+  return all_options(stream_option(&O::stream), option("redraw_interval", &O::redraw_interval).above(0, "seconds"),
+                     option("line_interval", &O::line_interval).above(0, "seconds"));
+}
+
 }  // namespace
 
 struct ProgressBar::Progress {
@@ -134,7 +131,8 @@ struct ProgressBar::Progress {
 
 ProgressBar::ProgressBar(ProgressBarOptions options) : ProgressBar(options, Terminal::of(options.stream)) {}
 ProgressBar::ProgressBar(ProgressBarOptions options, Terminal terminal) {
-  check_progress_bar(options);
+  options.stream.check("ProgressBar");
+  check(options, progress_bar_options(), "ProgressBar: ", "");
   progress_ = std::make_unique<Progress>(options.stream, std::move(terminal), options);
 }
 ProgressBar::~ProgressBar() = default;
@@ -385,11 +383,8 @@ void ProgressBar::Progress::keep_epoch() {
 namespace entries {
 
 Entry<Loggers> progress_bar() {
-  using O = ProgressBarOptions;
-  return entry<ProgressBar, O>(
-      "progress_bar", "Shows progress, losses and metrics, redrawn in place on a terminal",
-      {stream_option(&O::stream), option("redraw_interval", &O::redraw_interval).refuses({"0"}),
-       option("line_interval", &O::line_interval).refuses({"-1", "nan"})});
+  return entry<ProgressBar>("progress_bar", "Shows progress, losses and metrics, redrawn in place on a terminal",
+                            progress_bar_options());
 }
 
 }  // namespace entries

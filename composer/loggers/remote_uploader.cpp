@@ -1,5 +1,7 @@
 #include "composer/loggers/remote_uploader.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "composer/core/entry.h"
@@ -17,23 +19,20 @@ namespace {
 
 constexpr const char* kRemoteUploader = "RemoteUploader";
 
-void check_remote_uploader(const RemoteUploaderOptions& options) {
-  if (options.uri.empty()) throw ConfigError(kRemoteUploader, ": uri is required");
-  bool supported = false;
-  for (const char* scheme : {"s3://", "http://", "https://", "file:///"})
-    supported = supported || options.uri.starts_with(scheme);
-  if (!supported)
-    throw ConfigError(kRemoteUploader, ": uri must begin with s3://, https://, http:// or file:///, got ",
-                      net::shown_url(options.uri));
-  for (const util::NamePart& part : util::parts_of_name(options.uri, kRemoteUploader))
-    if (part.placeholder && !util::is_known(part.name, /*with_time=*/false))
-      throw ConfigError(kRemoteUploader, ": uri has an unknown placeholder, ", part.text);
-  if (options.capacity < 1) throw ConfigError(kRemoteUploader, ": capacity must be >= 1, got ", options.capacity);
-  if (options.attempts < 1 || options.attempts > 100)
-    throw ConfigError(kRemoteUploader, ": attempts must be from 1 to 100, got ", options.attempts);
-  if (!(options.flush_timeout.count() >= 0 && options.flush_timeout.count() <= 86'400))
-    throw ConfigError(kRemoteUploader, ": flush_timeout must be from 0 to 86400 seconds, got ",
-                      options.flush_timeout.count());
+std::vector<Option<RemoteUploaderOptions>> remote_uploader_options() {
+  using O = RemoteUploaderOptions;
+  const auto is_supported = [](const std::string& uri) {
+    const auto begins = [&](const char* scheme) { return uri.starts_with(scheme); };
+    return uri.empty() || std::ranges::any_of(std::array{"s3://", "http://", "https://", "file:///"}, begins);
+  };
+  return all_options(option("uri", &O::uri)
+                         .example("file:///tmp/composer-uploads")
+                         .must("begin with s3://, https://, http:// or file:///", is_supported)
+                         .refuses({"", "ftp://host", "s3://b/{", "s3://b/{x}"})
+                         .shown([](const std::string& uri) { return net::shown_url(uri); }),
+                     option("capacity", &O::capacity).at_least(1), option("attempts", &O::attempts).from_to(1, 100),
+                     option("flush_timeout", &O::flush_timeout).from_to(0, 86'400, "seconds"),
+                     on_failure_option(&O::on_failure));
 }
 
 bool has_contents_of(net::RemoteStore& store, const LogFile& file, const std::stop_token& stop) {
@@ -63,8 +62,12 @@ struct RemoteUploader::Open {
   bool hangs = false;  // it was waited for once
 };
 
-RemoteUploader::RemoteUploader(RemoteUploaderOptions options) : options_(std::move(options)) {
-  check_remote_uploader(options_);
+RemoteUploader::RemoteUploader(RemoteUploaderOptions options)
+    : options_(checked(kRemoteUploader, std::move(options), remote_uploader_options())) {
+  if (options_.uri.empty()) throw ConfigError(kRemoteUploader, ": uri is required");
+  for (const util::NamePart& part : util::parts_of_name(options_.uri, kRemoteUploader))
+    if (part.placeholder && !util::is_known(part.name, /*with_time=*/false))
+      throw ConfigError(kRemoteUploader, ": uri has an unknown placeholder, ", part.text);
 }
 RemoteUploader::~RemoteUploader() = default;
 RemoteUploader::RemoteUploader(RemoteUploader&&) noexcept = default;
@@ -111,14 +114,8 @@ void RemoteUploader::close(const State&, Logger&) {
 namespace entries {
 
 Entry<Loggers> remote_uploader() {
-  using O = RemoteUploaderOptions;
-  return entry<RemoteUploader, O>(
-      "remote_uploader", "Uploads the files that a run logs to S3, an HTTP server or a folder",
-      {option("uri", &O::uri)
-           .example("file:///tmp/composer-uploads")
-           .refuses({"", "ftp://host", "s3://b/{", "s3://b/{x}"}),
-       option("capacity", &O::capacity).refuses({"0"}), option("attempts", &O::attempts).refuses({"0", "101"}),
-       option("flush_timeout", &O::flush_timeout).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure)});
+  return entry<RemoteUploader>("remote_uploader", "Uploads the files that a run logs to S3, an HTTP server or a folder",
+                               remote_uploader_options());
 }
 
 }  // namespace entries

@@ -10,7 +10,6 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/list_option.h"
 #include "composer/loggers/format.h"
 #include "composer/loggers/no_writer.h"
 #include "composer/loggers/string_map.h"
@@ -181,17 +180,27 @@ class SlackWriter final : public RecordWriter {
   bool has_answered_ = false;  // requests are not repeated before
 };
 
-void check_slack(const SlackLoggerOptions& options) {
-  if (options.include_keys.empty())
-    throw ConfigError(kSlackLogger,
-                      ": include_keys must not be empty; .* includes every key, which is a lot for a channel");
-  const Time interval = options.log_interval;
-  if ((interval.unit() != TimeUnit::EPOCH && interval.unit() != TimeUnit::BATCH) || interval.count() < 1)
-    throw ConfigError(kSlackLogger, ": log_interval must be in ep or ba and at least 1, got ", interval);
-  if (options.max_logs_per_message < 1 || options.max_logs_per_message > 50)
-    throw ConfigError(kSlackLogger, ": max_logs_per_message must be from 1 to 50, got ", options.max_logs_per_message);
-  if (options.attempts < 1 || options.attempts > 10)
-    throw ConfigError(kSlackLogger, ": attempts must be from 1 to 10, got ", options.attempts);
+std::vector<Option<SlackLoggerOptions>> slack_logger_options() {
+  using O = SlackLoggerOptions;
+  const auto is_interval = [](Time time) {
+    return (time.unit() == TimeUnit::EPOCH || time.unit() == TimeUnit::BATCH) && time.count() >= 1;
+  };
+  return all_options(option("include_keys", &O::include_keys)
+                         .example("loss/,metrics/")
+                         .must("not be empty; .* includes every key, which is a lot for a channel",
+                               [](const auto& keys) { return !keys.empty(); })
+                         .refuses({"", "("}),
+                     part("formatter_func", &O::formatter_func, "a function"),
+                     option("log_interval", &O::log_interval)
+                         .must("be in ep or ba and at least 1", is_interval)
+                         .refuses({"3sp", "0ba", "-1ep"}),
+                     option("max_logs_per_message", &O::max_logs_per_message).from_to(1, 50),
+                     option("webhook_url", &O::webhook_url).example("http://127.0.0.1:9/webhook").refuses({"ftp://a"}),
+                     option("slack_logging_api_key", &O::slack_logging_api_key), option("channel_id", &O::channel_id),
+                     option("api_url", &O::api_url), option("attempts", &O::attempts).from_to(1, 10));
+}
+
+void check_address(const SlackLoggerOptions& options) {
   const Address address = address_of(options);
   if (!address.url.starts_with("https://") && !address.url.starts_with("http://"))
     throw ConfigError(kSlackLogger, ": webhook_url and api_url must begin with https://");
@@ -219,9 +228,9 @@ struct SlackLogger::Filter {
 
 SlackLogger::SlackLogger(SlackLoggerOptions options)
     : BackgroundLogger(kSlackLogger, {.when_full = WhenFull::DROP_OLDEST}),
-      options_(std::move(options)),
+      options_(checked(kSlackLogger, std::move(options), slack_logger_options())),
       filter_(std::make_unique<Filter>()) {
-  check_slack(options_);
+  check_address(options_);
   for (const std::string& pattern : options_.include_keys)
     filter_->patterns.emplace_back(join(kSlackLogger, ": include_keys"), pattern);
 }
@@ -270,15 +279,7 @@ void SlackLogger::epoch_end(const State& state, Logger& logger) {
 namespace entries {
 
 Entry<Loggers> slack() {
-  using O = SlackLoggerOptions;
-  return entry<SlackLogger, O>(
-      "slack", "Sends metrics to a channel of Slack",
-      {list_option("include_keys", &O::include_keys).example("loss/,metrics/").refuses({"", "("}),
-       option("log_interval", &O::log_interval).refuses({"3sp", "0ba", "-1ep"}),
-       option("max_logs_per_message", &O::max_logs_per_message).refuses({"0", "51"}),
-       option("webhook_url", &O::webhook_url).example("http://127.0.0.1:9/webhook").refuses({"ftp://a"}),
-       option("slack_logging_api_key", &O::slack_logging_api_key), option("channel_id", &O::channel_id),
-       option("api_url", &O::api_url), option("attempts", &O::attempts).refuses({"0", "11"})});
+  return entry<SlackLogger>("slack", "Sends metrics to a channel of Slack", slack_logger_options());
 }
 
 }  // namespace entries

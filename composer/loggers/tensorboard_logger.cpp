@@ -92,6 +92,14 @@ void set_earlier_aside(const std::string& folder, const std::string& end, const 
   }
 }
 
+std::vector<Option<TensorBoardLoggerOptions>> tensorboard_logger_options() {
+  using O = TensorBoardLoggerOptions;
+  return all_options(option("folder", &O::folder).not_empty().refuses({"{rank}", "{run_name"}),
+                     option("simple_values", &O::simple_values), option("max_images", &O::max_images).at_least(1),
+                     option("upload", &O::upload), flush_interval_option(&O::flush_interval),
+                     on_failure_option(&O::on_failure), when_full_option(&O::when_full));
+}
+
 }  // namespace
 
 struct TensorBoardLogger::Open {
@@ -114,10 +122,7 @@ TensorBoardLogger::TensorBoardLogger(TensorBoardLoggerOptions options)
     : BackgroundLogger(
           kTensorBoardLogger,
           {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}),
-      options_(std::move(options)) {
-  if (options_.folder.empty()) throw ConfigError(kTensorBoardLogger, ": folder must not be empty");
-  if (options_.max_images < 1)
-    throw ConfigError(kTensorBoardLogger, ": max_images must be >= 1, got ", options_.max_images);
+      options_(checked(kTensorBoardLogger, std::move(options), tensorboard_logger_options())) {
   for (const util::NamePart& part : util::parts_of_name(options_.folder, kTensorBoardLogger))
     if (part.placeholder && part.name != "run_name")
       throw ConfigError(kTensorBoardLogger, ": the only placeholder of folder is {run_name}, got ", options_.folder);
@@ -218,13 +223,8 @@ void TensorBoardLogger::visit_state(StateVisitor& visit) {
 namespace entries {
 
 Entry<Loggers> tensorboard() {
-  using O = TensorBoardLoggerOptions;
-  return entry<TensorBoardLogger, O>(
-      "tensorboard", "Writes metrics, images and histograms for TensorBoard",
-      {option("folder", &O::folder).refuses({"", "{rank}", "{run_name"}), option("simple_values", &O::simple_values),
-       option("max_images", &O::max_images).refuses({"0"}), option("upload", &O::upload),
-       option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure),
-       when_full_option(&O::when_full)});
+  return entry<TensorBoardLogger>("tensorboard", "Writes metrics, images and histograms for TensorBoard",
+                                  tensorboard_logger_options());
 }
 
 }  // namespace entries

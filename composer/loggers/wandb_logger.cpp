@@ -6,7 +6,6 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/list_option.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/json_text.h"
@@ -43,8 +42,6 @@ void check_wandb(const WandBLoggerOptions& options) {
     if (tag.empty()) throw ConfigError(kWandBLogger, ": tags must have 1 to 64 characters, and one is empty");
     check_text("a tag", tag, 64, "");
   }
-  if (options.folder.empty()) throw ConfigError(kWandBLogger, ": folder must not be empty; the working directory is .");
-  if (options.max_images < 1) throw ConfigError(kWandBLogger, ": max_images must be >= 1, got ", options.max_images);
   for (const util::NamePart& part : util::parts_of_name(options.folder, kWandBLogger))
     if (part.placeholder && part.name != "run_name")
       throw ConfigError(kWandBLogger, ": the only placeholder of folder is {run_name}, got ", options.folder);
@@ -69,6 +66,20 @@ WandBRun run_of(const WandBLoggerOptions& options, const State& state) {
   return run;
 }
 
+std::vector<Option<WandBLoggerOptions>> wandb_logger_options() {
+  using O = WandBLoggerOptions;
+  return all_options(
+      option("project", &O::project).refuses({"a/b", "a#b"}), option("group", &O::group), option("name", &O::name),
+      option("entity", &O::entity).refuses({"a/b"}), option("tags", &O::tags).refuses({",a"}),
+      option("job_type", &O::job_type), option("notes", &O::notes),
+      option("folder", &O::folder)
+          .must("not be empty; the working directory is .", [](const std::string& folder) { return !folder.empty(); })
+          .refuses({"", "{rank}", "{run_name"}),
+      option("log_artifacts", &O::log_artifacts), option("rank_zero_only", &O::rank_zero_only),
+      option("max_images", &O::max_images).at_least(1), flush_interval_option(&O::flush_interval),
+      on_failure_option(&O::on_failure), when_full_option(&O::when_full));
+}
+
 }  // namespace
 
 struct WandBLogger::Open {
@@ -80,7 +91,7 @@ WandBLogger::WandBLogger(WandBLoggerOptions options)
     : RunLogger(
           kWandBLogger,
           {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}),
-      options_(std::move(options)) {
+      options_(checked(kWandBLogger, std::move(options), wandb_logger_options())) {
   check_wandb(options_);
 }
 WandBLogger::~WandBLogger() = default;
@@ -159,16 +170,7 @@ std::string WandBLogger::run_id() const { return open_ && open_->writer && is_op
 namespace entries {
 
 Entry<Loggers> wandb() {
-  using O = WandBLoggerOptions;
-  return entry<WandBLogger, O>(
-      "wandb", "Writes an offline run for Weights & Biases",
-      {option("project", &O::project).refuses({"a/b", "a#b"}), option("group", &O::group), option("name", &O::name),
-       option("entity", &O::entity).refuses({"a/b"}), list_option("tags", &O::tags).refuses({",a"}),
-       option("job_type", &O::job_type), option("notes", &O::notes),
-       option("folder", &O::folder).refuses({"", "{rank}", "{run_name"}), option("log_artifacts", &O::log_artifacts),
-       option("rank_zero_only", &O::rank_zero_only), option("max_images", &O::max_images).refuses({"0"}),
-       option("flush_interval", &O::flush_interval).refuses({"-1", "nan", "inf"}), on_failure_option(&O::on_failure),
-       when_full_option(&O::when_full)});
+  return entry<WandBLogger>("wandb", "Writes an offline run for Weights & Biases", wandb_logger_options());
 }
 
 }  // namespace entries
