@@ -15,10 +15,17 @@
 
 namespace composer::metrics {
 
-BinaryAccuracy::BinaryAccuracy(BinaryAccuracyOptions options) : options_(std::move(options)) {
-  if (!(options_.threshold >= 0 && options_.threshold <= 1))
-    throw ConfigError("BinaryAccuracy: threshold must be in [0, 1], got ", options_.threshold);
+namespace {
+
+std::vector<Option<BinaryAccuracyOptions>> binary_accuracy_options() {
+  using O = BinaryAccuracyOptions;
+  return with_names<O>(option("threshold", &O::threshold).from_to(0, 1), option("logits", &O::logits));
 }
+
+}  // namespace
+
+BinaryAccuracy::BinaryAccuracy(BinaryAccuracyOptions options)
+    : options_(checked("BinaryAccuracy", std::move(options), binary_accuracy_options())) {}
 BinaryAccuracy::~BinaryAccuracy() = default;
 
 // Nothing is read from another device.
@@ -70,18 +77,8 @@ void BinaryF1Score::update(const Outputs& outputs, const Batch& batch) {
   under_.add(predicted.sum() + actual.sum());
 }
 
-namespace {
-
-std::vector<Option<BinaryAccuracyOptions>> binary_accuracy_options() {
-  using O = BinaryAccuracyOptions;
-  return with_names<O>(
-      {option("threshold", &O::threshold).refuses({"-0.1", "1.5"}), option("logits", &O::logits).refuses({"1"})});
-}
-
-}  // namespace
-
 StateDict BinaryAccuracy::local_hparams() const { return describe(options_, binary_accuracy_options()); }
-StateDict BinaryF1Score::local_hparams() const { return describe(options_, with_names<BinaryF1ScoreOptions>({})); }
+StateDict BinaryF1Score::local_hparams() const { return describe(options_, with_names<BinaryF1ScoreOptions>()); }
 
 namespace entries {
 
@@ -92,7 +89,7 @@ Entry<Metrics> binary_accuracy() {
 
 Entry<Metrics> binary_f1_score() {
   return entry<BinaryF1Score, BinaryF1ScoreOptions>(
-      "binary_f1_score", "Harmonic mean of precision and recall of class 1", with_names<BinaryF1ScoreOptions>({}));
+      "binary_f1_score", "Harmonic mean of precision and recall of class 1", with_names<BinaryF1ScoreOptions>());
 }
 
 }  // namespace entries

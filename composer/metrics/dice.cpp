@@ -9,15 +9,22 @@
 #include <ATen/ops/ones_like.h>
 
 #include "composer/core/entry.h"
-#include "composer/core/error.h"
 #include "composer/metrics/names.h"
 #include "composer/metrics/predicted_classes.h"
 
 namespace composer::metrics {
 
-Dice::Dice(DiceOptions options) : options_(std::move(options)) {
-  if (options_.num_classes < 2) throw ConfigError("Dice: num_classes must be >= 2, got ", options_.num_classes);
+namespace {
+
+std::vector<Option<DiceOptions>> dice_options() {
+  using O = DiceOptions;
+  return with_names<O>(option("num_classes", &O::num_classes).example("4").at_least(2),
+                       option("ignore_index", &O::ignore_index), option("mean_of_batches", &O::mean_of_batches));
 }
+
+}  // namespace
+
+Dice::Dice(DiceOptions options) : options_(checked("Dice", std::move(options), dice_options())) {}
 Dice::~Dice() = default;
 
 void Dice::update(const Outputs& outputs, const Batch& batch) {
@@ -44,17 +51,6 @@ at::Tensor Dice::compute() const {
   const at::Tensor occurs = under.gt(0).to(at::kDouble);
   return (over / under.clamp_min(1) * occurs).sum() / occurs.sum() * 100;
 }
-
-namespace {
-
-std::vector<Option<DiceOptions>> dice_options() {
-  using O = DiceOptions;
-  return with_names<O>({option("num_classes", &O::num_classes).example("4").refuses({"1"}),
-                        option("ignore_index", &O::ignore_index).refuses({"x"}),
-                        option("mean_of_batches", &O::mean_of_batches).refuses({"1"})});
-}
-
-}  // namespace
 
 StateDict Dice::local_hparams() const { return describe(options_, dice_options()); }
 

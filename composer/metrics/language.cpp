@@ -63,7 +63,7 @@ void MaskedAccuracy::update(const Outputs& outputs, const Batch& batch) {
 namespace {
 
 std::vector<Option<LanguageOptions>> language_options() {
-  return with_names<LanguageOptions>({option("ignore_index", &LanguageOptions::ignore_index).refuses({"x"})});
+  return with_names<LanguageOptions>(option("ignore_index", &LanguageOptions::ignore_index));
 }
 
 }  // namespace

@@ -69,18 +69,18 @@ namespace {
 
 std::vector<Option<CrossEntropyOptions>> cross_entropy_options() {
   using O = CrossEntropyOptions;
-  return with_names<O>({option("ignore_index", &O::ignore_index).refuses({"x"}),
-                        option("mean_of_batches", &O::mean_of_batches).refuses({"1"})});
+  return with_names<O>(option("ignore_index", &O::ignore_index), option("mean_of_batches", &O::mean_of_batches));
 }
 
 }  // namespace
 
 StateDict CrossEntropy::local_hparams() const { return describe(options_, cross_entropy_options()); }
 
-// Functions cannot be compared.
 StateDict LossMetric::local_hparams() const {
   using O = LossMetricOptions;
-  return describe(options_, with_names<O>({option("mean_of_batches", &O::mean_of_batches)}));
+  return describe(options_, with_names<O>(part("loss_function", &O::loss_function, "a function"),
+                                          option("mean_of_batches", &O::mean_of_batches),
+                                          part("loss_weight", &O::loss_weight, "a function")));
 }
 
 namespace entries {

@@ -8,15 +8,22 @@
 #include <ATen/core/grad_mode.h>
 
 #include "composer/core/entry.h"
-#include "composer/core/error.h"
 #include "composer/metrics/names.h"
 #include "composer/metrics/predicted_classes.h"
 
 namespace composer::metrics {
 
-MIoU::MIoU(MIoUOptions options) : options_(std::move(options)) {
-  if (options_.num_classes < 1) throw ConfigError("MIoU: num_classes must be >= 1, got ", options_.num_classes);
+namespace {
+
+std::vector<Option<MIoUOptions>> miou_options() {
+  using O = MIoUOptions;
+  return with_names<O>(option("num_classes", &O::num_classes).example("4").at_least(1),
+                       option("ignore_index", &O::ignore_index));
 }
+
+}  // namespace
+
+MIoU::MIoU(MIoUOptions options) : options_(checked("MIoU", std::move(options), miou_options())) {}
 MIoU::~MIoU() = default;
 
 void MIoU::update(const Outputs& outputs, const Batch& batch) {
@@ -47,16 +54,6 @@ void MIoU::visit_sums(const VisitSum& visit) {
   visit("predicted", predicted_.tensor());
   visit("actual", actual_.tensor());
 }
-
-namespace {
-
-std::vector<Option<MIoUOptions>> miou_options() {
-  using O = MIoUOptions;
-  return with_names<O>({option("num_classes", &O::num_classes).example("4").refuses({"0"}),
-                        option("ignore_index", &O::ignore_index).refuses({"x"})});
-}
-
-}  // namespace
 
 StateDict MIoU::local_hparams() const { return describe(options_, miou_options()); }
 

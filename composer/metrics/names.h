@@ -1,17 +1,16 @@
 #pragma once
+#include <utility>
 #include <vector>
 
 #include "composer/core/entry.h"
 
 namespace composer::metrics {
 
-// `own` and the options that every metric has.
-template <class O>
-std::vector<Option<O>> with_names(std::vector<Option<O>> own) {
-  own.push_back(option("name", &O::name));
-  own.push_back(option("output", &O::output));
-  own.push_back(option("target", &O::target));
-  return own;
+// All options of a metric: `own` and those that every metric has.
+template <class O, class... T>
+std::vector<Option<O>> with_names(Field<O, T>... own) {
+  return all_options(std::move(own)..., option("name", &O::name), option("output", &O::output),
+                     option("target", &O::target));
 }
 
 // The options, called `name` unless they have a name.

@@ -47,19 +47,19 @@ void MeanAbsoluteError::update(const Outputs& outputs, const Batch& batch) {
   under_.add(error.numel(), error.device());
 }
 
-StateDict MeanSquaredError::local_hparams() const { return describe(options_, with_names<RegressionOptions>({})); }
-StateDict MeanAbsoluteError::local_hparams() const { return describe(options_, with_names<RegressionOptions>({})); }
+StateDict MeanSquaredError::local_hparams() const { return describe(options_, with_names<RegressionOptions>()); }
+StateDict MeanAbsoluteError::local_hparams() const { return describe(options_, with_names<RegressionOptions>()); }
 
 namespace entries {
 
 Entry<Metrics> mean_absolute_error() {
   return entry<MeanAbsoluteError, RegressionOptions>("mean_absolute_error", "Mean absolute error",
-                                                     with_names<RegressionOptions>({}));
+                                                     with_names<RegressionOptions>());
 }
 
 Entry<Metrics> mean_squared_error() {
   return entry<MeanSquaredError, RegressionOptions>("mean_squared_error", "Mean squared error",
-                                                    with_names<RegressionOptions>({}));
+                                                    with_names<RegressionOptions>());
 }
 
 }  // namespace entries
