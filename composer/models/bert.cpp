@@ -13,8 +13,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/surgery/feed_forward.h"
 #include "composer/surgery/layer.h"
 #include "composer/surgery/position_bias.h"
@@ -249,36 +249,28 @@ class Bert final : public torch::nn::Module {
   Layer dropout_, classifier_;
 };
 
+std::vector<Option<BertOptions>> bert_options() {
+  using O = BertOptions;
+  return all_options(option("num_classes", &O::num_classes).at_least(1),
+                     option("vocabulary", &O::vocabulary).at_least(1),
+                     option("sequence_length", &O::sequence_length).at_least(1),
+                     option("token_types", &O::token_types).at_least(1), option("width", &O::width).at_least(1),
+                     option("depth", &O::depth).at_least(1), option("heads", &O::heads).at_least(1),
+                     option("mlp_width", &O::mlp_width).at_least(0), option("dropout", &O::dropout).from_0_below_1(),
+                     option("attention_dropout", &O::attention_dropout).from_0_below_1());
+}
+
 }  // namespace
 
 std::shared_ptr<Classifier> bert(BertOptions options) {
-  const auto& [num_classes, vocabulary, sequence_length, token_types, width, depth, heads, mlp_width, dropout,
-               attention_dropout] = options;
-  for (const auto& [name, value] : {std::pair{"num_classes", num_classes},
-                                    {"vocabulary", vocabulary},
-                                    {"sequence_length", sequence_length},
-                                    {"token_types", token_types},
-                                    {"width", width},
-                                    {"depth", depth},
-                                    {"heads", heads}})
-    if (value < 1) throw ConfigError("bert: ", name, " must be >= 1, got ", value);
-  if (mlp_width < 0) throw ConfigError("bert: mlp_width must be >= 0, got ", mlp_width);
-  for (const auto& [name, rate] : {std::pair{"dropout", dropout}, {"attention_dropout", attention_dropout}})
-    if (!(rate >= 0 && rate < 1)) throw ConfigError("bert: ", name, " must be in [0, 1), got ", rate);
+  const auto described = bert_options();
+  check(options, described, "bert: ", "");
+  const std::int64_t width = options.width, heads = options.heads, mlp_width = options.mlp_width;
   if (width % heads != 0) throw ConfigError("bert: width must be a multiple of heads (", heads, "), got ", width);
   return std::make_shared<Classifier>(
       std::make_shared<Bert>(options, mlp_width == 0 ? 4 * width : mlp_width),
       ClassifierOptions{
-          .num_classes = num_classes,
-          .input = "input_ids",
-          .hyperparameters =
-              describe(options, {option("num_classes", &BertOptions::num_classes),
-                                 option("vocabulary", &BertOptions::vocabulary),
-                                 option("sequence_length", &BertOptions::sequence_length),
-                                 option("token_types", &BertOptions::token_types), option("width", &BertOptions::width),
-                                 option("depth", &BertOptions::depth), option("heads", &BertOptions::heads),
-                                 option("mlp_width", &BertOptions::mlp_width), option("dropout", &BertOptions::dropout),
-                                 option("attention_dropout", &BertOptions::attention_dropout)})});
+          .num_classes = options.num_classes, .input = "input_ids", .hyperparameters = describe(options, described)});
 }
 
 }  // namespace composer::models

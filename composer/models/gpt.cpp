@@ -12,8 +12,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/models/language_model.h"
 #include "composer/surgery/feed_forward.h"
 #include "composer/surgery/layer.h"
@@ -147,26 +147,24 @@ class Gpt : public torch::nn::Module, public LearnsPositions {
   Layer ln_f_, lm_head_;
 };
 
+std::vector<Option<GptOptions>> gpt_options() {
+  using O = GptOptions;
+  return all_options(option("vocabulary", &O::vocabulary).at_least(1),
+                     option("sequence_length", &O::sequence_length).at_least(1), option("width", &O::width).at_least(1),
+                     option("depth", &O::depth).at_least(1), option("heads", &O::heads).at_least(1),
+                     option("tied", &O::tied), option("label_smoothing", &O::label_smoothing).from_to(0, 1));
+}
+
 }  // namespace
 
 std::shared_ptr<Classifier> gpt(GptOptions options) {
-  const auto& [vocabulary, sequence_length, width, depth, heads, tied, smoothing] = options;
-  for (const auto& [name, value] : {std::pair{"vocabulary", vocabulary},
-                                    {"sequence_length", sequence_length},
-                                    {"width", width},
-                                    {"depth", depth},
-                                    {"heads", heads}})
-    if (value < 1) throw ConfigError("gpt: ", name, " must be >= 1, got ", value);
-  if (!(smoothing >= 0 && smoothing <= 1))
-    throw ConfigError("gpt: label_smoothing must be from 0 to 1, got ", smoothing);
+  const auto described = gpt_options();
+  check(options, described, "gpt: ", "");
+  const std::int64_t width = options.width, heads = options.heads;
   if (width % heads != 0) throw ConfigError("gpt: width must be a multiple of heads (", heads, "), got ", width);
-  const StateDict hyperparameters =
-      describe(options, {option("vocabulary", &GptOptions::vocabulary),
-                         option("sequence_length", &GptOptions::sequence_length), option("width", &GptOptions::width),
-                         option("depth", &GptOptions::depth), option("heads", &GptOptions::heads),
-                         option("tied", &GptOptions::tied), option("label_smoothing", &GptOptions::label_smoothing)});
-  ClassifierOptions classifier = classifier_options({.label_smoothing = smoothing, .hyperparameters = hyperparameters});
-  classifier.num_classes = vocabulary;
+  ClassifierOptions classifier =
+      classifier_options({.label_smoothing = options.label_smoothing, .hyperparameters = describe(options, described)});
+  classifier.num_classes = options.vocabulary;
   return std::make_shared<Classifier>(std::make_shared<Gpt>(options), std::move(classifier));
 }
 

@@ -1,11 +1,10 @@
 #include "composer/models/mlp.h"
 
-#include <utility>
-
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/surgery/layer.h"
 
 namespace composer::models {
@@ -31,6 +30,14 @@ class Mlp : public torch::nn::Module {
   std::vector<Layer> layers_;
 };
 
+std::vector<Option<MlpOptions>> mlp_options() {
+  return all_options(part("features", &MlpOptions::features, "numbers").shown([](const auto& features) {
+    std::string widths;
+    for (const std::int64_t width : features) widths += join(widths.empty() ? "" : " ", width);
+    return widths;
+  }));
+}
+
 }  // namespace
 
 std::shared_ptr<Classifier> mlp(MlpOptions options) {
@@ -38,13 +45,9 @@ std::shared_ptr<Classifier> mlp(MlpOptions options) {
   if (features.size() < 2) throw ConfigError("mlp: features needs at least two numbers, got ", features.size());
   for (std::int64_t width : features)
     if (width < 1) throw ConfigError("mlp: features must be >= 1, got ", width);
-  StateDict hyperparameters;
-  std::string widths;
-  for (std::int64_t width : features) widths += join(widths.empty() ? "" : " ", width);
-  hyperparameters["features"] = widths;
   return std::make_shared<Classifier>(
       std::make_shared<Mlp>(features),
-      ClassifierOptions{.num_classes = features.back(), .hyperparameters = std::move(hyperparameters)});
+      ClassifierOptions{.num_classes = features.back(), .hyperparameters = describe(options, mlp_options())});
 }
 
 }  // namespace composer::models

@@ -5,8 +5,7 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include "composer/core/entry.h"
-#include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/surgery/layer.h"
 
 namespace composer::models {
@@ -35,18 +34,21 @@ class MnistCnn : public torch::nn::Module {
   Layer conv1_, conv2_, dropout1_, fc1_, dropout2_, fc2_;
 };
 
+std::vector<Option<MnistCnnOptions>> mnist_cnn_options() {
+  using O = MnistCnnOptions;
+  return all_options(option("num_classes", &O::num_classes).at_least(1),
+                     option("dropout1", &O::dropout1).from_0_below_1(),
+                     option("dropout2", &O::dropout2).from_0_below_1());
+}
+
 }  // namespace
 
 std::shared_ptr<Classifier> mnist_cnn(MnistCnnOptions options) {
-  if (options.num_classes < 1) throw ConfigError("mnist_cnn: num_classes must be >= 1, got ", options.num_classes);
-  for (double p : {options.dropout1, options.dropout2})
-    if (!(p >= 0 && p < 1)) throw ConfigError("mnist_cnn: dropout1 and dropout2 must be in [0, 1), got ", p);
+  const auto described = mnist_cnn_options();
+  check(options, described, "mnist_cnn: ", "");
   return std::make_shared<Classifier>(
       std::make_shared<MnistCnn>(options),
-      ClassifierOptions{.num_classes = options.num_classes,
-                        .hyperparameters = describe(options, {option("num_classes", &MnistCnnOptions::num_classes),
-                                                              option("dropout1", &MnistCnnOptions::dropout1),
-                                                              option("dropout2", &MnistCnnOptions::dropout2)})});
+      ClassifierOptions{.num_classes = options.num_classes, .hyperparameters = describe(options, described)});
 }
 
 }  // namespace composer::models

@@ -2,8 +2,8 @@
 
 #include <torch/nn/init.h>
 
-#include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/models/residual_net.h"
 
 namespace composer::models {
@@ -25,13 +25,19 @@ std::vector<std::int64_t> blocks_of(std::int64_t depth) {
   }
 }
 
+std::vector<Option<ResNetOptions>> resnet_options() {
+  using O = ResNetOptions;
+  return all_options(option("depth", &O::depth), option("num_classes", &O::num_classes).at_least(1),
+                     option("in_channels", &O::in_channels).at_least(1), option("small_images", &O::small_images));
+}
+
 }  // namespace
 
 std::shared_ptr<Classifier> resnet(ResNetOptions options) {
   const auto [depth, num_classes, in_channels, small_images] = options;
   const std::vector<std::int64_t> blocks = blocks_of(depth);
-  if (num_classes < 1) throw ConfigError("resnet: num_classes must be >= 1, got ", num_classes);
-  if (in_channels < 1) throw ConfigError("resnet: in_channels must be >= 1, got ", in_channels);
+  const auto described = resnet_options();
+  check(options, described, "resnet: ", "");
   auto net = std::make_shared<detail::ResidualNet>(detail::ResidualNetOptions{.num_classes = num_classes,
                                                                               .in_channels = in_channels,
                                                                               .width = 64,
@@ -41,12 +47,7 @@ std::shared_ptr<Classifier> resnet(ResNetOptions options) {
   for (at::Tensor& parameter : net->parameters())
     if (parameter.dim() == 4) torch::nn::init::kaiming_normal_(parameter, 0, torch::kFanOut, torch::kReLU);
   return std::make_shared<Classifier>(
-      net,
-      ClassifierOptions{.num_classes = num_classes,
-                        .hyperparameters = describe(options, {option("depth", &ResNetOptions::depth),
-                                                              option("num_classes", &ResNetOptions::num_classes),
-                                                              option("in_channels", &ResNetOptions::in_channels),
-                                                              option("small_images", &ResNetOptions::small_images)})});
+      net, ClassifierOptions{.num_classes = num_classes, .hyperparameters = describe(options, described)});
 }
 
 }  // namespace composer::models

@@ -8,8 +8,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
-#include "composer/core/entry.h"
-#include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/models/residual_net.h"
 
 namespace composer::models {
@@ -55,19 +54,20 @@ class Net final : public torch::nn::Module {
   Layer fc_;
 };
 
+std::vector<Option<ResNet9Options>> resnet9_options() {
+  using O = ResNet9Options;
+  return all_options(option("num_classes", &O::num_classes).at_least(1),
+                     option("in_channels", &O::in_channels).at_least(1), option("width", &O::width).at_least(1));
+}
+
 }  // namespace
 
 std::shared_ptr<Classifier> resnet9(ResNet9Options options) {
-  const auto [num_classes, in_channels, width] = options;
-  if (num_classes < 1) throw ConfigError("resnet9: num_classes must be >= 1, got ", num_classes);
-  if (in_channels < 1) throw ConfigError("resnet9: in_channels must be >= 1, got ", in_channels);
-  if (width < 1) throw ConfigError("resnet9: width must be >= 1, got ", width);
+  const auto described = resnet9_options();
+  check(options, described, "resnet9: ", "");
   return std::make_shared<Classifier>(
       std::make_shared<Net>(options),
-      ClassifierOptions{.num_classes = num_classes,
-                        .hyperparameters = describe(options, {option("num_classes", &ResNet9Options::num_classes),
-                                                              option("in_channels", &ResNet9Options::in_channels),
-                                                              option("width", &ResNet9Options::width)})});
+      ClassifierOptions{.num_classes = options.num_classes, .hyperparameters = describe(options, described)});
 }
 
 }  // namespace composer::models

@@ -1,17 +1,27 @@
 #include "composer/models/resnet_cifar.h"
 
-#include "composer/core/entry.h"
-#include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/models/residual_net.h"
 
 namespace composer::models {
 
+namespace {
+
+std::vector<Option<ResNetCifarOptions>> resnet_cifar_options() {
+  using O = ResNetCifarOptions;
+  return all_options(option("depth", &O::depth)
+                         .must("be 6n + 2 (8, 14, 20, 32, 44, 56, 110)",
+                               [](std::int64_t depth) { return depth >= 8 && (depth - 2) % 6 == 0; }),
+                     option("num_classes", &O::num_classes).at_least(1),
+                     option("in_channels", &O::in_channels).at_least(1));
+}
+
+}  // namespace
+
 std::shared_ptr<Classifier> resnet_cifar(ResNetCifarOptions options) {
   const auto [depth, num_classes, in_channels] = options;
-  if (depth < 8 || (depth - 2) % 6 != 0)
-    throw ConfigError("resnet_cifar: depth must be 6n + 2 (8, 14, 20, 32, 44, 56, 110), got ", depth);
-  if (num_classes < 1) throw ConfigError("resnet_cifar: num_classes must be >= 1, got ", num_classes);
-  if (in_channels < 1) throw ConfigError("resnet_cifar: in_channels must be >= 1, got ", in_channels);
+  const auto described = resnet_cifar_options();
+  check(options, described, "resnet_cifar: ", "");
   const std::int64_t blocks = (depth - 2) / 6;
   auto net = std::make_shared<detail::ResidualNet>(detail::ResidualNetOptions{.num_classes = num_classes,
                                                                               .in_channels = in_channels,
@@ -19,11 +29,7 @@ std::shared_ptr<Classifier> resnet_cifar(ResNetCifarOptions options) {
                                                                               .blocks = {blocks, blocks, blocks},
                                                                               .small_images = true});
   return std::make_shared<Classifier>(
-      net, ClassifierOptions{
-               .num_classes = num_classes,
-               .hyperparameters = describe(options, {option("depth", &ResNetCifarOptions::depth),
-                                                     option("num_classes", &ResNetCifarOptions::num_classes),
-                                                     option("in_channels", &ResNetCifarOptions::in_channels)})});
+      net, ClassifierOptions{.num_classes = num_classes, .hyperparameters = describe(options, described)});
 }
 
 }  // namespace composer::models

@@ -13,8 +13,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/surgery/layer.h"
 
 namespace composer::models {
@@ -152,36 +152,29 @@ class Vit final : public torch::nn::Module {
   at::Tensor class_token_;
 };
 
+std::vector<Option<VitOptions>> vit_options() {
+  using O = VitOptions;
+  return all_options(option("image_size", &O::image_size).at_least(1), option("patch_size", &O::patch_size).at_least(1),
+                     option("num_classes", &O::num_classes).at_least(1),
+                     option("in_channels", &O::in_channels).at_least(1), option("width", &O::width).at_least(1),
+                     option("depth", &O::depth).at_least(1), option("heads", &O::heads).at_least(1),
+                     option("mlp_width", &O::mlp_width).at_least(0), option("dropout", &O::dropout).from_0_below_1(),
+                     option("attention_dropout", &O::attention_dropout).from_0_below_1());
+}
+
 }  // namespace
 
 std::shared_ptr<Classifier> vit(VitOptions options) {
-  const auto& [image_size, patch_size, num_classes, in_channels, width, depth, heads, mlp_width, dropout,
-               attention_dropout] = options;
-  for (const auto& [name, value] : {std::pair{"image_size", image_size},
-                                    {"patch_size", patch_size},
-                                    {"num_classes", num_classes},
-                                    {"in_channels", in_channels},
-                                    {"width", width},
-                                    {"depth", depth},
-                                    {"heads", heads}})
-    if (value < 1) throw ConfigError("vit: ", name, " must be >= 1, got ", value);
-  if (mlp_width < 0) throw ConfigError("vit: mlp_width must be >= 0, got ", mlp_width);
-  for (const auto& [name, rate] : {std::pair{"dropout", dropout}, {"attention_dropout", attention_dropout}})
-    if (!(rate >= 0 && rate < 1)) throw ConfigError("vit: ", name, " must be in [0, 1), got ", rate);
-  if (image_size % patch_size != 0)
-    throw ConfigError("vit: image_size must be a multiple of patch_size (", patch_size, "), got ", image_size);
+  const auto described = vit_options();
+  check(options, described, "vit: ", "");
+  const std::int64_t width = options.width, heads = options.heads, mlp_width = options.mlp_width;
+  if (options.image_size % options.patch_size != 0)
+    throw ConfigError("vit: image_size must be a multiple of patch_size (", options.patch_size, "), got ",
+                      options.image_size);
   if (width % heads != 0) throw ConfigError("vit: width must be a multiple of heads (", heads, "), got ", width);
   return std::make_shared<Classifier>(
       std::make_shared<Vit>(options, mlp_width == 0 ? 4 * width : mlp_width),
-      ClassifierOptions{
-          .num_classes = num_classes,
-          .hyperparameters = describe(
-              options,
-              {option("image_size", &VitOptions::image_size), option("patch_size", &VitOptions::patch_size),
-               option("num_classes", &VitOptions::num_classes), option("in_channels", &VitOptions::in_channels),
-               option("width", &VitOptions::width), option("depth", &VitOptions::depth),
-               option("heads", &VitOptions::heads), option("mlp_width", &VitOptions::mlp_width),
-               option("dropout", &VitOptions::dropout), option("attention_dropout", &VitOptions::attention_dropout)})});
+      ClassifierOptions{.num_classes = options.num_classes, .hyperparameters = describe(options, described)});
 }
 
 }  // namespace composer::models
