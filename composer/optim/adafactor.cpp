@@ -21,13 +21,13 @@ struct AdafactorState {
   enum Index : std::size_t { STEP, ROW_VAR, COL_VAR, VARIANCE };
 };
 
-void check_adafactor(const std::string& who, const AdafactorOptions& o) {
-  detail::check_lr(who, o.lr);
-  detail::require(o.eps1 > 0, who, "eps1 must be > 0", o.eps1);
-  detail::check_not_negative(who, "eps2", o.eps2);
-  detail::require(o.clip_threshold > 0, who, "clip_threshold must be > 0", o.clip_threshold);
-  detail::require(o.decay > 0, who, "decay must be > 0", o.decay);
-  detail::check_not_negative(who, "weight_decay", o.weight_decay);
+std::vector<Option<AdafactorOptions>> adafactor_options() {
+  using O = AdafactorOptions;
+  return detail::with_groups(option("lr", &O::lr).at_least(0).finite(), option("scale_parameter", &O::scale_parameter),
+                             option("relative_step", &O::relative_step), option("eps1", &O::eps1).above(0),
+                             option("eps2", &O::eps2).at_least(0).finite(),
+                             option("clip_threshold", &O::clip_threshold).above(0), option("decay", &O::decay).above(0),
+                             option("weight_decay", &O::weight_decay).at_least(0).finite());
 }
 
 // b * old + (1 - b) * now, of b = 1 - share
@@ -81,20 +81,9 @@ void update_tensor(at::Tensor& p, const at::Tensor& g, ParameterState& state, co
 
 }  // namespace
 
-std::vector<OptionField> fields_of(AdafactorOptions& o) {
-  return {{"lr", &o.lr},
-          {"scale_parameter", &o.scale_parameter},
-          {"relative_step", &o.relative_step},
-          {"eps1", &o.eps1},
-          {"eps2", &o.eps2},
-          {"clip_threshold", &o.clip_threshold},
-          {"decay", &o.decay},
-          {"weight_decay", &o.weight_decay}};
-}
-
 Adafactor::Adafactor(const NamedParameters& parameters, const AdafactorOptions& options)
     : NamedOptimizer("adafactor", {"step", "row_var", "col_var", "variance"},
-                     detail::build_groups("adafactor", parameters, options, check_adafactor),
+                     detail::build_groups("adafactor", parameters, options, adafactor_options),
                      options.step_in_backward) {}
 
 void Adafactor::prepare(const at::Tensor& parameter, ParameterState& state, const Options&) const {
@@ -119,7 +108,7 @@ void Adafactor::update(detail::Batch& batch, const Options& options) {
 }
 
 AnyOptimizer adafactor(AdafactorOptions options) {
-  return detail::make_later<Adafactor>("adafactor", std::move(options), check_adafactor);
+  return detail::make_later<Adafactor>("adafactor", std::move(options), adafactor_options);
 }
 
 }  // namespace composer::optim

@@ -26,7 +26,6 @@ struct AdafactorOptions {
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer adafactor(AdafactorOptions options = {});
-COMPOSER_EXPORT std::vector<OptionField> fields_of(AdafactorOptions& options);
 
 // State: step (0-d float), and row_var and col_var over the last two dimensions, or variance. Of float16
 // matrices, row_var and col_var are float.

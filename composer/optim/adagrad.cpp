@@ -23,28 +23,21 @@ struct AdagradState {
   enum Index : std::size_t { STEP, SUM };
 };
 
-void check_adagrad(const std::string& who, const AdagradOptions& o) {
-  detail::check_lr(who, o.lr);
-  detail::check_not_negative(who, "lr_decay", o.lr_decay);
-  detail::check_not_negative(who, "weight_decay", o.weight_decay);
-  detail::check_not_negative(who, "initial_accumulator_value", o.initial_accumulator_value);
-  detail::check_not_negative(who, "eps", o.eps);
+std::vector<Option<AdagradOptions>> adagrad_options() {
+  using O = AdagradOptions;
+  return detail::with_groups(option("lr", &O::lr).at_least(0).finite(),
+                             option("lr_decay", &O::lr_decay).at_least(0).finite(),
+                             option("weight_decay", &O::weight_decay).at_least(0).finite(),
+                             option("initial_accumulator_value", &O::initial_accumulator_value).at_least(0).finite(),
+                             option("eps", &O::eps).at_least(0).finite());
 }
 
 double rate(const AdagradOptions& o, double step) { return o.lr / (1 + (step - 1) * o.lr_decay); }
 
 }  // namespace
 
-std::vector<OptionField> fields_of(AdagradOptions& o) {
-  return {{"lr", &o.lr},
-          {"lr_decay", &o.lr_decay},
-          {"weight_decay", &o.weight_decay},
-          {"initial_accumulator_value", &o.initial_accumulator_value},
-          {"eps", &o.eps}};
-}
-
 Adagrad::Adagrad(const NamedParameters& parameters, const AdagradOptions& options)
-    : NamedOptimizer("adagrad", {"step", "sum"}, detail::build_groups("adagrad", parameters, options, check_adagrad),
+    : NamedOptimizer("adagrad", {"step", "sum"}, detail::build_groups("adagrad", parameters, options, adagrad_options),
                      options.step_in_backward) {}
 
 void Adagrad::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
@@ -100,7 +93,7 @@ void Adagrad::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, P
 }
 
 AnyOptimizer adagrad(AdagradOptions options) {
-  return detail::make_later<Adagrad>("adagrad", std::move(options), check_adagrad);
+  return detail::make_later<Adagrad>("adagrad", std::move(options), adagrad_options);
 }
 
 }  // namespace composer::optim

@@ -18,7 +18,6 @@ struct AdagradOptions {
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer adagrad(AdagradOptions options = {});
-COMPOSER_EXPORT std::vector<OptionField> fields_of(AdagradOptions& options);
 
 // PyTorch's formula. State: step (0-d float) and sum. Accepts sparse gradients if there is no weight decay.
 class COMPOSER_EXPORT Adagrad final : public NamedOptimizer {

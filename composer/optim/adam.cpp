@@ -7,27 +7,20 @@
 namespace composer::optim {
 
 using detail::as;
-using detail::check_adam;
 
 namespace {
 
 const std::vector<const char*> kKeys = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
 
-template <class Options>
-std::vector<OptionField> adam_fields(Options& o) {
-  return {{"lr", &o.lr},
-          {"beta1", &o.beta1},
-          {"beta2", &o.beta2},
-          {"eps", &o.eps},
-          {"weight_decay", &o.weight_decay},
-          {"amsgrad", &o.amsgrad}};
+template <class O>
+std::vector<Option<O>> adam_options() {
+  return detail::with_groups(option("lr", &O::lr).at_least(0).finite(), option("beta1", &O::beta1).from_0_below_1(),
+                             option("beta2", &O::beta2).from_0_below_1(), option("eps", &O::eps).at_least(0).finite(),
+                             option("weight_decay", &O::weight_decay).at_least(0).finite(),
+                             option("amsgrad", &O::amsgrad));
 }
 
 }  // namespace
-
-std::vector<OptionField> fields_of(AdamOptions& o) { return adam_fields(o); }
-std::vector<OptionField> fields_of(AdamWOptions& o) { return adam_fields(o); }
-std::vector<OptionField> fields_of(DecoupledAdamWOptions& o) { return adam_fields(o); }
 
 void AdamOptimizer::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
   detail::prepare_adam(parameter, state, hyper(options).amsgrad);
@@ -42,7 +35,7 @@ bool AdamOptimizer::obeys_found_inf(const detail::Batch& batch, const Options& o
 void AdamOptimizer::update(detail::Batch& batch, const Options& options) { detail::update_adam(batch, hyper(options)); }
 
 Adam::Adam(const NamedParameters& parameters, const AdamOptions& options)
-    : AdamOptimizer("adam", kKeys, detail::build_groups("adam", parameters, options, check_adam),
+    : AdamOptimizer("adam", kKeys, detail::build_groups("adam", parameters, options, adam_options<AdamOptions>),
                     options.step_in_backward) {}
 detail::AdamHyper Adam::hyper(const Options& options) const {
   const AdamOptions& o = as<AdamOptions>(options).values;
@@ -50,7 +43,7 @@ detail::AdamHyper Adam::hyper(const Options& options) const {
 }
 
 AdamW::AdamW(const NamedParameters& parameters, const AdamWOptions& options)
-    : AdamOptimizer("adamw", kKeys, detail::build_groups("adamw", parameters, options, check_adam),
+    : AdamOptimizer("adamw", kKeys, detail::build_groups("adamw", parameters, options, adam_options<AdamWOptions>),
                     options.step_in_backward) {}
 detail::AdamHyper AdamW::hyper(const Options& options) const {
   const AdamWOptions& o = as<AdamWOptions>(options).values;
@@ -58,7 +51,8 @@ detail::AdamHyper AdamW::hyper(const Options& options) const {
 }
 
 DecoupledAdamW::DecoupledAdamW(const NamedParameters& parameters, const DecoupledAdamWOptions& options)
-    : AdamOptimizer("decoupled_adamw", kKeys, detail::build_groups("decoupled_adamw", parameters, options, check_adam),
+    : AdamOptimizer("decoupled_adamw", kKeys,
+                    detail::build_groups("decoupled_adamw", parameters, options, adam_options<DecoupledAdamWOptions>),
                     options.step_in_backward) {
   detail::warn_of_decay("decoupled_adamw", options.weight_decay);
 }
@@ -69,10 +63,14 @@ detail::AdamHyper DecoupledAdamW::hyper(const Options& options) const {
   return {o.lr, o.beta1, o.beta2, o.eps, 0, share * o.weight_decay, o.amsgrad};
 }
 
-AnyOptimizer adam(AdamOptions options) { return detail::make_later<Adam>("adam", std::move(options), check_adam); }
-AnyOptimizer adamw(AdamWOptions options) { return detail::make_later<AdamW>("adamw", std::move(options), check_adam); }
+AnyOptimizer adam(AdamOptions options) {
+  return detail::make_later<Adam>("adam", std::move(options), adam_options<AdamOptions>);
+}
+AnyOptimizer adamw(AdamWOptions options) {
+  return detail::make_later<AdamW>("adamw", std::move(options), adam_options<AdamWOptions>);
+}
 AnyOptimizer decoupled_adamw(DecoupledAdamWOptions options) {
-  return detail::make_later<DecoupledAdamW>("decoupled_adamw", std::move(options), check_adam);
+  return detail::make_later<DecoupledAdamW>("decoupled_adamw", std::move(options), adam_options<DecoupledAdamWOptions>);
 }
 
 }  // namespace composer::optim

@@ -25,7 +25,6 @@ struct AdamOptions {  // arXiv:1412.6980
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer adam(AdamOptions options = {});
-COMPOSER_EXPORT std::vector<OptionField> fields_of(AdamOptions& options);
 
 struct AdamWOptions {
   double lr = 1e-3;
@@ -38,7 +37,6 @@ struct AdamWOptions {
   bool step_in_backward = false;
 };
 COMPOSER_EXPORT AnyOptimizer adamw(AdamWOptions options = {});
-COMPOSER_EXPORT std::vector<OptionField> fields_of(AdamWOptions& options);
 
 // As AdamW, but the decay does not depend on the initial learning rate: p *= 1 - lr / initial lr * weight_decay.
 // Composer's form and defaults.
@@ -53,7 +51,6 @@ struct DecoupledAdamWOptions {
   bool step_in_backward = false;
 };
 COMPOSER_EXPORT AnyOptimizer decoupled_adamw(DecoupledAdamWOptions options = {});
-COMPOSER_EXPORT std::vector<OptionField> fields_of(DecoupledAdamWOptions& options);
 
 // The common base of the three. State: step (0-d float), exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq.
 class COMPOSER_EXPORT AdamOptimizer : public NamedOptimizer {

@@ -1,7 +1,6 @@
 // Adam's update, for Adam itself and for optimizers that update some parameters with AdamW. Internal.
 #pragma once
 #include <cstddef>
-#include <string>
 
 #include "composer/optim/adam.h"
 #include "composer/optim/batch.h"
@@ -13,14 +12,6 @@ struct AdamHyper {
   double lr, beta1, beta2, eps, l2, decay;  // p *= 1 - decay
   bool amsgrad;
 };
-
-template <class Options>
-void check_adam(const std::string& who, const Options& o) {
-  check_lr(who, o.lr);
-  check_betas(who, o.beta1, o.beta2);
-  check_not_negative(who, "eps", o.eps);
-  check_not_negative(who, "weight_decay", o.weight_decay);
-}
 
 enum AdamState : std::size_t { STEP, EXP_AVG, EXP_AVG_SQ, MAX_EXP_AVG_SQ };
 

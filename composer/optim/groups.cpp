@@ -1,7 +1,6 @@
 #include "composer/optim/groups.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -185,45 +184,28 @@ std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParamet
   return planned;
 }
 
-void set_fields(const PlannedGroup& group, const std::vector<OptionField>& fields) {
-  const auto find = [&](std::string_view name) -> double* {
-    for (const OptionField& field : fields)
-      if (field.name == name && std::holds_alternative<double*>(field.value)) return std::get<double*>(field.value);
-    return nullptr;
-  };
-  const auto set = [&](const char* name, const std::optional<double>& value) {
-    if (!value) return;
-    double* field = find(name);
-    if (!field) throw ConfigError(group.who, ": sets ", name, ", which this optimizer does not have");
-    *field = *value;
+std::vector<std::pair<const char*, double>> set_by(const PlannedGroup& group) {
+  std::vector<std::pair<const char*, double>> all;
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value) all.emplace_back(name, *value);
   };
   if (group.asked) {
     const ParameterGroup& asked = *group.asked;
-    set("lr", asked.lr);
-    set("weight_decay", asked.weight_decay);
-    set("momentum", asked.momentum);
-    set("beta1", asked.beta1);
-    set("beta2", asked.beta2);
-    set("eps", asked.eps);
+    add("lr", asked.lr);
+    add("weight_decay", asked.weight_decay);
+    add("momentum", asked.momentum);
+    add("beta1", asked.beta1);
+    add("beta2", asked.beta2);
+    add("eps", asked.eps);
   }
-  if (group.undecayed) set("weight_decay", 0.0);
+  if (group.undecayed) add("weight_decay", 0.0);
+  return all;
 }
-
-void check_lr(const std::string& who, double lr) { require(lr >= 0 && std::isfinite(lr), who, "lr must be >= 0", lr); }
 
 void warn_of_decay(const std::string& who, double weight_decay) {
   if (weight_decay >= 1e-3)
     warn(join(who, ": weight_decay is ", weight_decay, ", which is not multiplied by the learning rate here; ",
               "usual values are below 1e-3"));
-}
-
-void check_betas(const std::string& who, double beta1, double beta2) {
-  require(beta1 >= 0 && beta1 < 1, who, "beta1 must be in [0, 1)", beta1);
-  require(beta2 >= 0 && beta2 < 1, who, "beta2 must be in [0, 1)", beta2);
-}
-
-void check_not_negative(const std::string& who, const char* option, double value) {
-  if (!(value >= 0 && std::isfinite(value))) throw ConfigError(who, ": ", option, " must be >= 0, got ", value);
 }
 
 }  // namespace composer::optim::detail

@@ -1,16 +1,24 @@
 // Assigns parameters to groups of options. Internal.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
 
-namespace composer::optim::detail {
+namespace composer::optim {
+
+template <class Options>
+StateDict GroupOptions<Options>::described() const {
+  return composer::describe(values, described_by());
+}
+
+namespace detail {
 
 struct BuiltGroup {
   NamedParameters parameters;
@@ -30,22 +38,48 @@ struct PlannedGroup {
 std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParameters& parameters,
                                       const std::vector<ParameterGroup>& groups, bool decay_matrices_only);
 
-// Throws ConfigError if the group sets an option that is not among the fields.
-void set_fields(const PlannedGroup& group, const std::vector<OptionField>& fields);
+// What the group sets: options by name.
+std::vector<std::pair<const char*, double>> set_by(const PlannedGroup& group);
 
-// `check` throws ConfigError for invalid options.
+template <class Options>
+using Described = std::vector<Option<Options>> (*)();
+
+// A rule of several options: throws ConfigError.
+template <class Options>
+using Rule = void (*)(const std::string& who, const Options& options);
+
+template <class Options>
+void check_options(const std::string& who, const Options& options, Described<Options> described, Rule<Options> rule) {
+  check(options, described(), who + ": ", "");
+  if (rule) rule(who, options);
+}
+
+// Options of an optimizer: its own, and those that every optimizer has.
+template <class O, class... T>
+std::vector<Option<O>> with_groups(Field<O, T>... own) {
+  constexpr const char* kOfAll = "is not of a group";
+  return all_options(std::move(own)..., part("groups", &O::groups, "groups"),
+                     option("decay_matrices_only", &O::decay_matrices_only).unlogged(kOfAll),
+                     option("step_in_backward", &O::step_in_backward).unlogged(kOfAll));
+}
+
 template <class Options>
 std::vector<BuiltGroup> build_groups(const std::string& who, const NamedParameters& parameters, const Options& options,
-                                     void (*check)(const std::string& who, const Options& options)) {
-  check(who, options);
+                                     Described<Options> described, Rule<Options> rule = nullptr) {
+  check_options(who, options, described, rule);
   check_parameters(who, parameters);
+  const auto list = described();
   std::vector<BuiltGroup> built;
   for (PlannedGroup& group : plan_groups(who, parameters, options.groups, options.decay_matrices_only)) {
     Options own = options;
     own.groups.clear();
-    set_fields(group, fields_of(own));
-    check(group.who, own);
-    built.push_back({std::move(group.parameters), std::make_unique<GroupOptions<Options>>(std::move(own))});
+    for (const auto& [name, value] : set_by(group)) {
+      const auto found = std::ranges::find(list, name, &Option<Options>::name);
+      if (found == list.end()) throw ConfigError(group.who, ": sets ", name, ", which this optimizer does not have");
+      found->read(own, composer::detail::to_text(value));
+    }
+    check_options(group.who, own, described, rule);
+    built.push_back({std::move(group.parameters), std::make_unique<GroupOptions<Options>>(std::move(own), described)});
   }
   return built;
 }
@@ -63,8 +97,9 @@ double share_of_initial_lr(const GroupOptions<Options>& group) {
 
 // A factory of this type of optimizer. Checks immediately what can be checked without parameters.
 template <class T, class Options>
-AnyOptimizer make_later(const std::string& who, Options options, void (*check)(const std::string&, const Options&)) {
-  check(who, options);
+AnyOptimizer make_later(const std::string& who, Options options, Described<Options> described,
+                        Rule<Options> rule = nullptr) {
+  check_options(who, options, described, rule);
   return AnyOptimizer::Factory([options = std::move(options)](const NamedParameters& parameters) {
     return std::make_shared<T>(parameters, options);
   });
@@ -73,12 +108,5 @@ AnyOptimizer make_later(const std::string& who, Options options, void (*check)(c
 // Decoupled decay is not multiplied by the learning rate, so values for other optimizers are 1000 times too large.
 void warn_of_decay(const std::string& who, double weight_decay);
 
-// For check functions: "adamw: beta1 must be in [0, 1), got 2".
-inline void require(bool holds, const std::string& who, const char* rule, double value) {
-  if (!holds) throw ConfigError(who, ": ", rule, ", got ", value);
-}
-void check_lr(const std::string& who, double lr);
-void check_betas(const std::string& who, double beta1, double beta2);
-void check_not_negative(const std::string& who, const char* option, double value);
-
-}  // namespace composer::optim::detail
+}  // namespace detail
+}  // namespace composer::optim

@@ -24,13 +24,20 @@ namespace composer::optim {
 
 using detail::as;
 
-std::vector<OptionField> fields_of(LambOptions& o) {
-  return {{"lr", &o.lr}, {"beta1", &o.beta1}, {"beta2", &o.beta2}, {"eps", &o.eps}, {"weight_decay", &o.weight_decay}};
+namespace {
+
+std::vector<Option<LambOptions>> lamb_options() {
+  using O = LambOptions;
+  return detail::with_groups(option("lr", &O::lr).at_least(0).finite(), option("beta1", &O::beta1).from_0_below_1(),
+                             option("beta2", &O::beta2).from_0_below_1(), option("eps", &O::eps).at_least(0).finite(),
+                             option("weight_decay", &O::weight_decay).at_least(0).finite());
 }
+
+}  // namespace
 
 Lamb::Lamb(const NamedParameters& parameters, const LambOptions& options)
     : NamedOptimizer("lamb", {"step", "exp_avg", "exp_avg_sq"},
-                     detail::build_groups("lamb", parameters, options, detail::check_adam), options.step_in_backward) {}
+                     detail::build_groups("lamb", parameters, options, lamb_options), options.step_in_backward) {}
 
 void Lamb::prepare(const at::Tensor& parameter, ParameterState& state, const Options&) const {
   detail::prepare_adam(parameter, state, /*amsgrad=*/false);
@@ -102,8 +109,6 @@ void Lamb::update(detail::Batch& batch, const Options& options) {
   for (std::size_t i = 0; i < batch.p.size(); ++i) update_on_host(batch.p[i], batch.g[i], *batch.states[i], o);
 }
 
-AnyOptimizer lamb(LambOptions options) {
-  return detail::make_later<Lamb>("lamb", std::move(options), detail::check_adam);
-}
+AnyOptimizer lamb(LambOptions options) { return detail::make_later<Lamb>("lamb", std::move(options), lamb_options); }
 
 }  // namespace composer::optim

@@ -20,7 +20,6 @@ struct LambOptions {
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer lamb(LambOptions options = {});
-COMPOSER_EXPORT std::vector<OptionField> fields_of(LambOptions& options);
 
 // State: step (0-d float), exp_avg and exp_avg_sq.
 class COMPOSER_EXPORT Lamb final : public NamedOptimizer {

@@ -19,20 +19,17 @@ namespace {
 
 constexpr std::size_t kLionExpAvg = 0;
 
-void check_lion(const std::string& who, const LionOptions& o) {
-  detail::check_lr(who, o.lr);
-  detail::check_betas(who, o.beta1, o.beta2);
-  detail::check_not_negative(who, "weight_decay", o.weight_decay);
+std::vector<Option<LionOptions>> lion_options() {
+  using O = LionOptions;
+  return detail::with_groups(option("lr", &O::lr).at_least(0).finite(), option("beta1", &O::beta1).from_0_below_1(),
+                             option("beta2", &O::beta2).from_0_below_1(),
+                             option("weight_decay", &O::weight_decay).at_least(0).finite());
 }
 
 }  // namespace
 
-std::vector<OptionField> fields_of(LionOptions& o) {
-  return {{"lr", &o.lr}, {"beta1", &o.beta1}, {"beta2", &o.beta2}, {"weight_decay", &o.weight_decay}};
-}
-
 Lion::Lion(const NamedParameters& parameters, const LionOptions& options)
-    : NamedOptimizer("lion", {"exp_avg"}, detail::build_groups("lion", parameters, options, check_lion),
+    : NamedOptimizer("lion", {"exp_avg"}, detail::build_groups("lion", parameters, options, lion_options),
                      options.step_in_backward) {}
 
 void Lion::prepare(const at::Tensor& parameter, ParameterState& state, const Options&) const {
@@ -61,6 +58,6 @@ void Lion::update(detail::Batch& batch, const Options& options) {
   at::_foreach_lerp_(m, batch.g, 1 - o.beta2);
 }
 
-AnyOptimizer lion(LionOptions options) { return detail::make_later<Lion>("lion", std::move(options), check_lion); }
+AnyOptimizer lion(LionOptions options) { return detail::make_later<Lion>("lion", std::move(options), lion_options); }
 
 }  // namespace composer::optim

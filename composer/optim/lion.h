@@ -19,7 +19,6 @@ struct LionOptions {
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer lion(LionOptions options = {});
-COMPOSER_EXPORT std::vector<OptionField> fields_of(LionOptions& options);
 
 // State: exp_avg.
 class COMPOSER_EXPORT Lion final : public NamedOptimizer {

@@ -25,13 +25,16 @@ namespace {
 
 constexpr std::size_t kMomentumBuffer = 3;
 
-void check_muon(const std::string& who, const MuonOptions& o) {
-  detail::check_lr(who, o.lr);
-  detail::require(o.momentum >= 0 && o.momentum < 1, who, "momentum must be in [0, 1)", o.momentum);
-  if (o.ns_steps < 1 || o.ns_steps > 100) throw ConfigError(who, ": ns_steps must be 1 to 100, got ", o.ns_steps);
-  detail::check_not_negative(who, "weight_decay", o.weight_decay);
-  detail::check_betas(who, o.beta1, o.beta2);
-  detail::check_not_negative(who, "eps", o.eps);
+std::vector<Option<MuonOptions>> muon_options() {
+  using O = MuonOptions;
+  return detail::with_groups(option("lr", &O::lr).at_least(0).finite(),
+                             option("momentum", &O::momentum).from_0_below_1(), option("nesterov", &O::nesterov),
+                             option("ns_steps", &O::ns_steps)
+                                 .must("be 1 to 100", [](std::int64_t steps) { return steps >= 1 && steps <= 100; })
+                                 .unlogged("is 0 in groups of AdamW"),
+                             option("weight_decay", &O::weight_decay).at_least(0).finite(),
+                             option("beta1", &O::beta1).from_0_below_1(), option("beta2", &O::beta2).from_0_below_1(),
+                             option("eps", &O::eps).at_least(0).finite(), part("adamw_for", &O::adamw_for, "patterns"));
 }
 
 // Options of a group that AdamW updates are told by this.
@@ -47,12 +50,12 @@ std::vector<BuiltGroup> split_groups(const NamedParameters& parameters, const Mu
            });
   };
   std::vector<BuiltGroup> groups;
-  for (BuiltGroup& group : detail::build_groups("muon", parameters, options, check_muon)) {
+  for (BuiltGroup& group : detail::build_groups("muon", parameters, options, muon_options)) {
     const MuonOptions& own = as<MuonOptions>(*group.options).values;
     MuonOptions adamw = own;
     adamw.ns_steps = 0;
     BuiltGroup matrices{{}, std::move(group.options)};
-    BuiltGroup others{{}, std::make_unique<GroupOptions<MuonOptions>>(std::move(adamw))};
+    BuiltGroup others{{}, std::make_unique<GroupOptions<MuonOptions>>(std::move(adamw), muon_options)};
     for (NamedParameter& one : group.parameters) (hidden(one) ? matrices : others).parameters.push_back(std::move(one));
     for (BuiltGroup* made : {&matrices, &others})
       if (!made->parameters.empty()) groups.push_back(std::move(*made));
@@ -114,16 +117,6 @@ void orthogonalise(std::vector<at::Tensor>& matrices, std::int64_t steps) {
 
 }  // namespace
 
-std::vector<OptionField> fields_of(MuonOptions& o) {
-  return {{"lr", &o.lr},
-          {"momentum", &o.momentum},
-          {"nesterov", &o.nesterov},
-          {"weight_decay", &o.weight_decay},
-          {"beta1", &o.beta1},
-          {"beta2", &o.beta2},
-          {"eps", &o.eps}};
-}
-
 Muon::Muon(const NamedParameters& parameters, const MuonOptions& options)
     : NamedOptimizer("muon", {"step", "exp_avg", "exp_avg_sq", "momentum_buffer"}, split_groups(parameters, options),
                      options.step_in_backward) {}
@@ -167,6 +160,6 @@ void Muon::update(detail::Batch& batch, const Options& options) {
   }
 }
 
-AnyOptimizer muon(MuonOptions options) { return detail::make_later<Muon>("muon", std::move(options), check_muon); }
+AnyOptimizer muon(MuonOptions options) { return detail::make_later<Muon>("muon", std::move(options), muon_options); }
 
 }  // namespace composer::optim

@@ -32,7 +32,6 @@ struct MuonOptions {
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer muon(MuonOptions options = {});
-COMPOSER_EXPORT std::vector<OptionField> fields_of(MuonOptions& options);
 
 // State: momentum_buffer, or AdamW's. Throws ConfigError if a pattern of adamw_for fits no name.
 class COMPOSER_EXPORT Muon final : public NamedOptimizer {

@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +16,12 @@
 #include "composer/core/export.h"
 #include "composer/optim/parameter_group.h"
 #include "composer/optim/skippable_step.h"
+
+namespace composer {
+template <class Options>
+struct Option;
+class StateDict;
+}  // namespace composer
 
 namespace composer::optim {
 
@@ -27,26 +32,25 @@ struct Slice;
 struct BuiltGroup;
 }  // namespace detail
 
-struct OptionField {
-  const char* name;
-  std::variant<double*, bool*> value;
-};
-
 // The options of a parameter group of any of our optimizers.
 struct COMPOSER_EXPORT NamedOptions {
   virtual ~NamedOptions();
-  virtual std::vector<OptionField> fields() = 0;
-  double initial_lr = 0;  // learning rate before any schedule
+  virtual StateDict described() const = 0;  // by name
+  double initial_lr = 0;                    // learning rate before any schedule
 };
 
 template <class Options>
 struct GroupOptions final : torch::optim::OptimizerCloneableOptions<GroupOptions<Options>>, NamedOptions {
-  explicit GroupOptions(Options given) : values(std::move(given)) { initial_lr = values.lr; }
+  using Described = std::vector<Option<Options>>;
+  GroupOptions(Options given, Described (*list)()) : values(std::move(given)), described_by(list) {
+    initial_lr = values.lr;
+  }
   double get_lr() const override { return values.lr; }
   void set_lr(double lr) override { values.lr = lr; }
-  std::vector<OptionField> fields() override { return fields_of(values); }
+  StateDict described() const override;
 
   Options values;
+  Described (*described_by)();
 };
 
 // The optimizer state of a parameter, in the order of state_keys(); undefined where a tensor does not exist yet.

@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "composer/core/error.h"
+#include "composer/core/state_dict.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/util/text.h"
 
@@ -203,13 +204,14 @@ std::string NamedOptimizer::table() const {
          << " numbers:";
     for (std::size_t i = 0; i < tensors.size() && i < 3; ++i) text << ' ' << name_of(g, i);
     text << (tensors.size() > 3 ? " ...\n " : "\n ");
-    const auto options = param_groups_[g].options().clone();  // fields() gives access
-    for (const OptionField& field : dynamic_cast<NamedOptions&>(*options).fields()) {
-      text << ' ' << field.name << ' ';
-      if (const auto* number = std::get_if<double*>(&field.value))
-        text << **number;
+    const StateDict options = dynamic_cast<const NamedOptions&>(param_groups_[g].options()).described();
+    for (const auto& [name, value] : options.entries()) {
+      const bool* const yes = std::get_if<bool>(&value);
+      text << ' ' << name << ' ';
+      if (yes)
+        text << (*yes ? "yes" : "no");
       else
-        text << (*std::get<bool*>(field.value) ? "yes" : "no");
+        text << std::get<double>(value);
     }
     text << '\n';
   }

@@ -24,28 +24,19 @@ struct RMSpropState {
   enum Index : std::size_t { STEP, SQUARE_AVG, MOMENTUM_BUFFER, GRAD_AVG };
 };
 
-void check_rmsprop(const std::string& who, const RmspropOptions& o) {
-  detail::check_lr(who, o.lr);
-  detail::require(o.alpha >= 0 && o.alpha < 1, who, "alpha must be in [0, 1)", o.alpha);
-  detail::check_not_negative(who, "eps", o.eps);
-  detail::check_not_negative(who, "momentum", o.momentum);
-  detail::check_not_negative(who, "weight_decay", o.weight_decay);
+std::vector<Option<RmspropOptions>> rmsprop_options() {
+  using O = RmspropOptions;
+  return detail::with_groups(
+      option("lr", &O::lr).at_least(0).finite(), option("alpha", &O::alpha).from_0_below_1(),
+      option("eps", &O::eps).at_least(0).finite(), option("momentum", &O::momentum).at_least(0).finite(),
+      option("weight_decay", &O::weight_decay).at_least(0).finite(), option("centered", &O::centered));
 }
 
 }  // namespace
 
-std::vector<OptionField> fields_of(RmspropOptions& o) {
-  return {{"lr", &o.lr},
-          {"alpha", &o.alpha},
-          {"eps", &o.eps},
-          {"momentum", &o.momentum},
-          {"weight_decay", &o.weight_decay},
-          {"centered", &o.centered}};
-}
-
 RMSprop::RMSprop(const NamedParameters& parameters, const RmspropOptions& options)
     : NamedOptimizer("rmsprop", {"step", "square_avg", "momentum_buffer", "grad_avg"},
-                     detail::build_groups("rmsprop", parameters, options, check_rmsprop), options.step_in_backward) {}
+                     detail::build_groups("rmsprop", parameters, options, rmsprop_options), options.step_in_backward) {}
 
 void RMSprop::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
   const RmspropOptions& o = as<RmspropOptions>(options).values;
@@ -101,7 +92,7 @@ void RMSprop::update(detail::Batch& batch, const Options& options) {
 }
 
 AnyOptimizer rmsprop(RmspropOptions options) {
-  return detail::make_later<RMSprop>("rmsprop", std::move(options), check_rmsprop);
+  return detail::make_later<RMSprop>("rmsprop", std::move(options), rmsprop_options);
 }
 
 }  // namespace composer::optim

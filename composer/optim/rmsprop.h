@@ -19,7 +19,6 @@ struct RmspropOptions {
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer rmsprop(RmspropOptions options = {});
-COMPOSER_EXPORT std::vector<OptionField> fields_of(RmspropOptions& options);
 
 // PyTorch's formula. State: square_avg, momentum_buffer with momentum, grad_avg if centered.
 class COMPOSER_EXPORT RMSprop final : public NamedOptimizer {

@@ -24,30 +24,25 @@ namespace {
 
 constexpr std::size_t kSgdBuffer = 0;
 
+template <class O>
+std::vector<Option<O>> sgd_options() {
+  return detail::with_groups(
+      option("lr", &O::lr).at_least(0).finite(), option("momentum", &O::momentum).at_least(0).finite(),
+      option("dampening", &O::dampening).at_least(0).finite(),
+      option("weight_decay", &O::weight_decay).at_least(0).finite(), option("nesterov", &O::nesterov));
+}
+
 template <class Options>
-void check_sgd(const std::string& who, const Options& o) {
-  detail::check_lr(who, o.lr);
-  detail::check_not_negative(who, "momentum", o.momentum);
-  detail::check_not_negative(who, "dampening", o.dampening);
-  detail::check_not_negative(who, "weight_decay", o.weight_decay);
+void check_nesterov(const std::string& who, const Options& o) {
   if (o.nesterov && (o.momentum == 0 || o.dampening != 0))
     throw ConfigError(who, ": nesterov needs momentum > 0 and dampening 0, got momentum ", o.momentum, ", dampening ",
                       o.dampening);
 }
 
-template <class Options>
-std::vector<OptionField> sgd_fields(Options& o) {
-  return {{"lr", &o.lr},
-          {"momentum", &o.momentum},
-          {"dampening", &o.dampening},
-          {"weight_decay", &o.weight_decay},
-          {"nesterov", &o.nesterov}};
-}
-
 // There is no default. A group may have 0, which freezes it.
 template <class Options>
 const Options& with_lr(const char* who, const Options& o) {
-  detail::require(o.lr > 0 && std::isfinite(o.lr), who, "lr must be > 0", o.lr);
+  if (!(o.lr > 0 && std::isfinite(o.lr))) throw ConfigError(who, ": lr must be > 0, got ", o.lr);
   return o;
 }
 
@@ -62,9 +57,6 @@ bool is_fused_wrongly(const Batch& batch) {
 double fresh(ParameterState& state, double dampening) { return std::exchange(state.first, false) ? 1 : 1 - dampening; }
 
 }  // namespace
-
-std::vector<OptionField> fields_of(SgdOptions& o) { return sgd_fields(o); }
-std::vector<OptionField> fields_of(DecoupledSgdwOptions& o) { return sgd_fields(o); }
 
 void MomentumOptimizer::prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const {
   if (hyper(options).momentum == 0 || state.tensors[kSgdBuffer].defined()) return;
@@ -131,9 +123,10 @@ void MomentumOptimizer::update_sparse(at::Tensor& parameter, const at::Tensor& g
 }
 
 SGD::SGD(const NamedParameters& parameters, const SgdOptions& options)
-    : MomentumOptimizer("sgd", {"momentum_buffer"},
-                        detail::build_groups("sgd", parameters, with_lr("sgd", options), check_sgd),
-                        options.step_in_backward) {}
+    : MomentumOptimizer(
+          "sgd", {"momentum_buffer"},
+          detail::build_groups("sgd", parameters, with_lr("sgd", options), sgd_options<SgdOptions>, check_nesterov),
+          options.step_in_backward) {}
 
 MomentumOptimizer::Hyper SGD::hyper(const Options& options) const {
   const SgdOptions& o = as<SgdOptions>(options).values;
@@ -141,10 +134,10 @@ MomentumOptimizer::Hyper SGD::hyper(const Options& options) const {
 }
 
 DecoupledSGDW::DecoupledSGDW(const NamedParameters& parameters, const DecoupledSgdwOptions& options)
-    : MomentumOptimizer(
-          "decoupled_sgdw", {"momentum_buffer"},
-          detail::build_groups("decoupled_sgdw", parameters, with_lr("decoupled_sgdw", options), check_sgd),
-          options.step_in_backward) {
+    : MomentumOptimizer("decoupled_sgdw", {"momentum_buffer"},
+                        detail::build_groups("decoupled_sgdw", parameters, with_lr("decoupled_sgdw", options),
+                                             sgd_options<DecoupledSgdwOptions>, check_nesterov),
+                        options.step_in_backward) {
   detail::warn_of_decay("decoupled_sgdw", options.weight_decay);
 }
 
@@ -157,12 +150,13 @@ MomentumOptimizer::Hyper DecoupledSGDW::hyper(const Options& options) const {
 
 AnyOptimizer sgd(SgdOptions options) {
   with_lr("sgd", options);
-  return detail::make_later<SGD>("sgd", std::move(options), check_sgd);
+  return detail::make_later<SGD>("sgd", std::move(options), sgd_options<SgdOptions>, check_nesterov);
 }
 
 AnyOptimizer decoupled_sgdw(DecoupledSgdwOptions options) {
   with_lr("decoupled_sgdw", options);
-  return detail::make_later<DecoupledSGDW>("decoupled_sgdw", std::move(options), check_sgd);
+  return detail::make_later<DecoupledSGDW>("decoupled_sgdw", std::move(options), sgd_options<DecoupledSgdwOptions>,
+                                           check_nesterov);
 }
 
 }  // namespace composer::optim

@@ -18,7 +18,6 @@ struct SgdOptions {
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
 COMPOSER_EXPORT AnyOptimizer sgd(SgdOptions options);
-COMPOSER_EXPORT std::vector<OptionField> fields_of(SgdOptions& options);
 
 // As SGD, but with decoupled weight decay (arXiv:1711.05101) that does not depend on the initial learning rate:
 // p *= 1 - lr / initial lr * weight_decay. Composer's form.
@@ -33,7 +32,6 @@ struct DecoupledSgdwOptions {
   bool step_in_backward = false;
 };
 COMPOSER_EXPORT AnyOptimizer decoupled_sgdw(DecoupledSgdwOptions options);
-COMPOSER_EXPORT std::vector<OptionField> fields_of(DecoupledSgdwOptions& options);
 
 // The common base of both. State: momentum_buffer, if momentum is not 0. Accepts sparse gradients if momentum and
 // weight decay are 0.

@@ -68,15 +68,11 @@ void add_options(StateDict& into, const Plugins<Base>& plugins) {
 
 // The learning rate is that before any schedule. False: the options are of another library.
 bool add_named(StateDict& into, const std::string& group, const torch::optim::OptimizerOptions& given) {
-  const auto copy = given.clone();  // fields() gives access
-  auto* options = dynamic_cast<optim::NamedOptions*>(copy.get());
+  const auto* options = dynamic_cast<const optim::NamedOptions*>(&given);
   if (!options) return false;
-  for (const auto& [name, field] : options->fields()) {
-    if (const auto* yes = std::get_if<bool*>(&field))
-      into[group + name] = **yes;
-    else if (std::string(name) != "lr")
-      into[group + name] = *std::get<double*>(field);
-  }
+  const StateDict described = options->described();
+  for (const auto& [name, value] : described.entries())
+    if (name != "lr") into[group + name] = value;
   into[group + "lr"] = options->initial_lr;
   return true;
 }
