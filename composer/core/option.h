@@ -155,6 +155,15 @@ double number_of(const T& value) {
     return static_cast<double>(value);
 }
 
+// Empty if some field has no default.
+template <class Options, class T>
+std::string default_text(T Options::*member) {
+  if constexpr (requires { Options{}; })
+    return to_text(Options{}.*member);
+  else
+    return {};
+}
+
 // Whether the aggregate has fields of these types, in this order, and no others.
 template <class Options, class... T>
 concept Takes = requires {
@@ -321,7 +330,7 @@ struct Field : Option<Options> {
 // number, bool or Time that may be optional.
 template <class Options, class T>
 Field<Options, T> option(std::string name, T Options::*member) {
-  return {{{std::move(name), detail::type_name<T>(), detail::to_text(Options{}.*member)},
+  return {{{std::move(name), detail::type_name<T>(), detail::default_text(member)},
            [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); },
            [member](const Options& options) { return detail::to_value(options.*member); }},
           member};
@@ -383,6 +392,16 @@ template <class Options>
 Options checked(const char* who, Options options, const std::vector<Option<Options>>& list) {
   check(options, list, join(who, ": "), "");
   return options;
+}
+
+// "rate=0.5, steps=3": the options that are hyperparameters.
+template <class Options>
+std::string text_of(const Options& options, const std::vector<Option<Options>>& list) {
+  std::string text;
+  for (const auto& option : list)
+    if (option.is_logged() && option.value)
+      text += join(text.empty() ? "" : ", ", option.name, '=', text_of(option.value(options)));
+  return text;
 }
 
 // The options by name: for local_hparams() of a plug-in.

@@ -7,22 +7,6 @@
 
 namespace composer::optim::detail {
 
-void check_time(std::string_view who, std::string_view option, Time time) {
-  if (time.unit() == TimeUnit::SECOND) {
-    throw ConfigError(who, ": ", option, " must not be in seconds, got ", time);
-  }
-  if (!(time.as_double() >= 0)) throw ConfigError(who, ": ", option, " must be >= 0, got ", time);
-}
-
-void check_length(std::string_view who, std::string_view option, Time time) {
-  check_time(who, option, time);
-  if (time.as_double() == 0) throw ConfigError(who, ": ", option, " must be > 0, got ", time);
-}
-
-void check_positive(std::string_view who, std::string_view option, double value) {
-  if (!(value > 0)) throw ConfigError(who, ": ", option, " must be > 0, got ", value);
-}
-
 std::string to_text(const std::vector<Time>& times) {
   std::string text;
   for (Time time : times) text += join(text.empty() ? "" : " ", time);

@@ -1,33 +1,44 @@
 // Building blocks of the schedules. Internal.
 #pragma once
+#include <algorithm>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/optim/schedule.h"
-#include "composer/util/exact_text.h"
 
 namespace composer::optim::detail {
 
-// Check options of a schedule: throw ConfigError if a time is in seconds or negative; a length also if it is 0.
-void check_time(std::string_view who, std::string_view option, Time time);
-void check_length(std::string_view who, std::string_view option, Time time);
-void check_positive(std::string_view who, std::string_view option, double value);
-
-// with_options("linear", "alpha_i", 1, "t_max", Time("1dur")) is "linear(alpha_i=1, t_max=1.0dur)".
 std::string to_text(const std::vector<Time>& times);
-inline std::string to_text(double value) { return util::exact_text(value); }
-template <class T>
-T to_text(const T& value) {
-  return value;
+
+// Options of schedules, whose times are not in seconds: a time may be 0, a length may not.
+template <class O>
+auto time_option(std::string name, Time O::*member) {
+  return option(std::move(name), member)
+      .must("not be in seconds", [](Time time) { return time.unit() != TimeUnit::SECOND; })
+      .at_least(0);
 }
-inline std::string with_options(std::string text) { return text + ')'; }
-template <class T, class... Rest>
-std::string with_options(std::string text, const char* name, const T& value, const Rest&... rest) {
-  const char* before = text.find('(') == std::string::npos ? "(" : ", ";
-  return with_options(join(text, before, name, '=', to_text(value)), rest...);
+template <class O>
+auto length_option(std::string name, Time O::*member) {
+  return time_option(std::move(name), member).above(0);
+}
+template <class O>
+auto milestones_option(std::vector<Time> O::*member) {
+  const auto are_times = [](const std::vector<Time>& all) {
+    return std::ranges::all_of(all, [](Time time) { return time.unit() != TimeUnit::SECOND && time.as_double() >= 0; });
+  };
+  return part("milestones", member, "times")
+      .must("each be >= 0, and not in seconds", are_times)
+      .shown([](const std::vector<Time>& times) { return to_text(times); });
+}
+
+// Checks the options, and tells them: "linear(alpha_i=1, t_max=1.0dur)".
+template <class O>
+std::string described(const char* who, const O& options, const std::vector<Option<O>>& list) {
+  check(options, list, join(who, ": "), "");
+  return join(who, '(', text_of(options, list), ')');
 }
 
 inline Scheduler named(std::string text, Scheduler schedule) { return std::move(schedule).named(std::move(text)); }

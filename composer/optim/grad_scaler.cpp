@@ -1,6 +1,5 @@
 #include "composer/optim/grad_scaler.h"
 
-#include <cmath>
 #include <typeinfo>
 
 #include <ATen/TensorOperators.h>
@@ -14,24 +13,19 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/optim/described_options.h"
 #include "composer/optim/skippable_step.h"
 
 namespace composer::optim {
-namespace {
 
-void check_grad_scaler(const GradScalerOptions& options) {
-  const auto require = [](bool holds, const char* rule, auto value) {
-    if (!holds) throw ConfigError("grad_scaler: ", rule, ", got ", value);
-  };
-  require(options.init_scale > 0 && std::isfinite(options.init_scale), "init_scale must be > 0", options.init_scale);
-  require(options.growth_factor >= 1 && std::isfinite(options.growth_factor), "growth_factor must be >= 1",
-          options.growth_factor);
-  require(options.backoff_factor > 0 && options.backoff_factor <= 1, "backoff_factor must be > 0 and <= 1",
-          options.backoff_factor);
-  require(options.growth_interval >= 1, "growth_interval must be >= 1", options.growth_interval);
+std::vector<Option<GradScalerOptions>> grad_scaler_options() {
+  using O = GradScalerOptions;
+  return all_options(option("init_scale", &O::init_scale).above(0).finite(),
+                     option("growth_factor", &O::growth_factor).at_least(1).finite(),
+                     option("backoff_factor", &O::backoff_factor)
+                         .must("be > 0 and <= 1", [](double factor) { return factor > 0 && factor <= 1; }),
+                     option("growth_interval", &O::growth_interval).at_least(1));
 }
-
-}  // namespace
 
 SkippableStep::~SkippableStep() = default;
 
@@ -41,8 +35,8 @@ void require_skippable(const Optimizer& optimizer, const char* who) {
                     c10::demangle(typeid(optimizer).name()), " cannot, those in composer/optim can");
 }
 
-GradScaler::GradScaler(GradScalerOptions options, at::Device device) : options_(options) {
-  check_grad_scaler(options_);
+GradScaler::GradScaler(GradScalerOptions options, at::Device device)
+    : options_(checked("grad_scaler", options, grad_scaler_options())) {
   const at::TensorOptions kind = at::TensorOptions().device(device);
   scale_ = at::full({1}, options_.init_scale, kind.dtype(at::kFloat));
   growth_tracker_ = at::zeros({1}, kind.dtype(at::kInt));

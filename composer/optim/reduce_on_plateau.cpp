@@ -16,32 +16,34 @@ namespace {
 
 constexpr const char* kWho = "reduce_on_plateau";
 
-void check_not_negative(const char* option, double value) {
-  if (!(value >= 0 && std::isfinite(value))) throw ConfigError(kWho, ": ", option, " must be >= 0, got ", value);
-}
-
-void check_wait(const char* option, Time time) {
-  if (time.unit() == TimeUnit::SECOND || time.unit() == TimeUnit::DURATION)
-    throw ConfigError(kWho, ": ", option, " must be in ep, ba, sp, tok or iter, got ", time);
-  if (time.count() < 0) throw ConfigError(kWho, ": ", option, " must be >= 0, got ", time);
+std::vector<Option<ReduceOnPlateauOptions>> plateau_options() {
+  using O = ReduceOnPlateauOptions;
+  const auto wait = [](auto field) {
+    return std::move(field)
+        .in({TimeUnit::EPOCH, TimeUnit::BATCH, TimeUnit::SAMPLE, TimeUnit::TOKEN, TimeUnit::ITERATION})
+        .at_least(0);
+  };
+  constexpr const char* kShort = "is left out of the text, which is short";
+  return all_options(
+      option("monitor", &O::monitor), option("dataloader_label", &O::dataloader_label).unlogged(kShort),
+      part("better", &O::better, "higher or lower"),
+      option("factor", &O::factor).must("be in (0, 1)", [](double factor) { return factor > 0 && factor < 1; }),
+      wait(option("patience", &O::patience)), option("threshold", &O::threshold).at_least(0).finite().unlogged(kShort),
+      part("threshold_mode", &O::threshold_mode, "rel or abs"), wait(option("cooldown", &O::cooldown)).unlogged(kShort),
+      option("min_alpha", &O::min_alpha).must("be in [0, 1]", [](double least) { return least >= 0 && least <= 1; }),
+      option("eps", &O::eps).at_least(0).finite().unlogged(kShort));
 }
 
 }  // namespace
 
-ReduceOnPlateau::ReduceOnPlateau(ReduceOnPlateauOptions options) : options_(std::move(options)) {
+ReduceOnPlateau::ReduceOnPlateau(ReduceOnPlateauOptions options)
+    : options_(checked(kWho, std::move(options), plateau_options())) {
   const ReduceOnPlateauOptions& o = options_;
   if (o.monitor.empty() || o.dataloader_label.empty())
     throw ConfigError(kWho, ": monitor and dataloader_label are required, got \"", o.monitor, "\" and \"",
                       o.dataloader_label, '"');
-  if (!(o.factor > 0 && o.factor < 1)) throw ConfigError(kWho, ": factor must be in (0, 1), got ", o.factor);
-  check_wait("patience", o.patience);
-  check_wait("cooldown", o.cooldown);
   if (o.cooldown.count() != 0 && o.cooldown.unit() != o.patience.unit())
     throw ConfigError(kWho, ": cooldown must be in the unit of patience, ", o.patience, ", got ", o.cooldown);
-  check_not_negative("threshold", o.threshold);
-  check_not_negative("eps", o.eps);
-  if (!(o.min_alpha >= 0 && o.min_alpha <= 1))
-    throw ConfigError(kWho, ": min_alpha must be in [0, 1], got ", o.min_alpha);
 }
 
 void ReduceOnPlateau::observe(const State& state) {
@@ -114,8 +116,7 @@ void ReduceOnPlateau::visit_state(StateVisitor& visit) {
 }
 
 Scheduler reduce_on_plateau(ReduceOnPlateauOptions options) {
-  std::string text = detail::with_options("reduce_on_plateau", "monitor", options.monitor, "factor", options.factor,
-                                          "patience", options.patience, "min_alpha", options.min_alpha);
+  std::string text = detail::described(kWho, options, plateau_options());
   return detail::named(std::move(text), std::make_shared<ReduceOnPlateau>(std::move(options)));
 }
 

@@ -12,8 +12,8 @@
 namespace composer::optim {
 namespace {
 
-using detail::check_length, detail::check_positive, detail::check_time, detail::elapsed, detail::half_cosine,
-    detail::line, detail::named, detail::power_curve, detail::steps_down, detail::with_options;
+using detail::described, detail::elapsed, detail::half_cosine, detail::length_option, detail::line,
+    detail::milestones_option, detail::named, detail::power_curve, detail::steps_down, detail::time_option;
 
 // The share of `length`, stretched with the schedule, that has passed; at most 1.
 double progress(Time length, const ScheduleContext& context) {
@@ -23,8 +23,9 @@ double progress(Time length, const ScheduleContext& context) {
 }  // namespace
 
 Scheduler constant(ConstantOptions options) {
-  check_time("constant", "t_max", options.t_max);
-  std::string text = with_options("constant", "alpha", options.alpha, "t_max", options.t_max);
+  using O = ConstantOptions;
+  std::string text =
+      described("constant", options, all_options(option("alpha", &O::alpha), time_option("t_max", &O::t_max)));
   return named(std::move(text), [options](const ScheduleContext& context) {
     const Time t_max = resolve(options.t_max, context, context.scale_schedule_ratio);
     return context.timestamp.reached(t_max) ? 1.0 : options.alpha;
@@ -32,18 +33,20 @@ Scheduler constant(ConstantOptions options) {
 }
 
 Scheduler linear(LinearOptions options) {
-  check_length("linear", "t_max", options.t_max);
-  std::string text =
-      with_options("linear", "alpha_i", options.alpha_i, "alpha_f", options.alpha_f, "t_max", options.t_max);
+  using O = LinearOptions;
+  std::string text = described(
+      "linear", options,
+      all_options(option("alpha_i", &O::alpha_i), option("alpha_f", &O::alpha_f), length_option("t_max", &O::t_max)));
   return named(std::move(text), [options](const ScheduleContext& context) {
     return line(progress(options.t_max, context), options.alpha_i, options.alpha_f);
   });
 }
 
 Scheduler exponential(ExponentialOptions options) {
-  check_positive("exponential", "gamma", options.gamma);
-  check_length("exponential", "decay_period", options.decay_period);
-  std::string text = with_options("exponential", "gamma", options.gamma, "decay_period", options.decay_period);
+  using O = ExponentialOptions;
+  std::string text =
+      described("exponential", options,
+                all_options(option("gamma", &O::gamma).above(0), length_option("decay_period", &O::decay_period)));
   return named(std::move(text), [options](const ScheduleContext& context) {
     const Time period = resolve(options.decay_period, context, context.scale_schedule_ratio);
     return std::pow(options.gamma, elapsed(period, context, options.decay_period));
@@ -51,8 +54,9 @@ Scheduler exponential(ExponentialOptions options) {
 }
 
 Scheduler step(StepOptions options) {
-  check_length("step", "step_size", options.step_size);
-  std::string text = with_options("step", "step_size", options.step_size, "gamma", options.gamma);
+  using O = StepOptions;
+  std::string text =
+      described("step", options, all_options(length_option("step_size", &O::step_size), option("gamma", &O::gamma)));
   return named(std::move(text), [options](const ScheduleContext& context) {
     const Time size = resolve(options.step_size, context, context.scale_schedule_ratio);
     return std::pow(options.gamma, std::floor(elapsed(size, context, options.step_size)));
@@ -60,28 +64,28 @@ Scheduler step(StepOptions options) {
 }
 
 Scheduler multi_step(MultiStepOptions options) {
-  for (Time milestone : options.milestones) check_time("multi_step", "each of the milestones", milestone);
-  std::string text = with_options("multi_step", "milestones", options.milestones, "gamma", options.gamma);
+  using O = MultiStepOptions;
+  std::string text =
+      described("multi_step", options, all_options(milestones_option(&O::milestones), option("gamma", &O::gamma)));
   return named(std::move(text), [options](const ScheduleContext& context) {
     return steps_down(options.milestones, options.gamma, context);
   });
 }
 
 Scheduler cosine_annealing(CosineAnnealingOptions options) {
-  check_length("cosine_annealing", "t_max", options.t_max);
-  std::string text = with_options("cosine_annealing", "t_max", options.t_max, "alpha_f", options.alpha_f);
+  using O = CosineAnnealingOptions;
+  std::string text = described("cosine_annealing", options,
+                               all_options(length_option("t_max", &O::t_max), option("alpha_f", &O::alpha_f)));
   return named(std::move(text), [options](const ScheduleContext& context) {
     return half_cosine(progress(options.t_max, context), options.alpha_f);
   });
 }
 
 Scheduler cosine_annealing_warm_restarts(CosineAnnealingWarmRestartsOptions options) {
-  check_length("cosine_annealing_warm_restarts", "t_0", options.t_0);
-  if (!(options.t_mult >= 0)) {
-    throw ConfigError("cosine_annealing_warm_restarts: t_mult must be >= 0, got ", options.t_mult);
-  }
-  std::string text = with_options("cosine_annealing_warm_restarts", "t_0", options.t_0, "t_mult", options.t_mult,
-                                  "alpha_f", options.alpha_f);
+  using O = CosineAnnealingWarmRestartsOptions;
+  std::string text = described("cosine_annealing_warm_restarts", options,
+                               all_options(length_option("t_0", &O::t_0), option("t_mult", &O::t_mult).at_least(0),
+                                           option("alpha_f", &O::alpha_f)));
   return named(std::move(text), [options](const ScheduleContext& context) {
     constexpr double kLongest = 1e18;
     const Time t_0 = resolve(options.t_0, context, context.scale_schedule_ratio);
@@ -105,10 +109,10 @@ Scheduler cosine_annealing_warm_restarts(CosineAnnealingWarmRestartsOptions opti
 }
 
 Scheduler polynomial(PolynomialOptions options) {
-  check_positive("polynomial", "power", options.power);
-  check_length("polynomial", "t_max", options.t_max);
-  std::string text =
-      with_options("polynomial", "power", options.power, "t_max", options.t_max, "alpha_f", options.alpha_f);
+  using O = PolynomialOptions;
+  std::string text = described("polynomial", options,
+                               all_options(option("power", &O::power).above(0), length_option("t_max", &O::t_max),
+                                           option("alpha_f", &O::alpha_f)));
   return named(std::move(text), [options](const ScheduleContext& context) {
     return power_curve(progress(options.t_max, context), options.power, options.alpha_f);
   });

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,8 +14,8 @@
 namespace composer::optim {
 namespace {
 
-using detail::check_positive, detail::check_time, detail::elapsed, detail::half_cosine, detail::line, detail::named,
-    detail::power_curve, detail::steps_down, detail::with_options;
+using detail::described, detail::elapsed, detail::half_cosine, detail::line, detail::milestones_option, detail::named,
+    detail::power_curve, detail::steps_down, detail::time_option;
 
 // In the unit in which warm-ups of such a run are counted.
 Time length_of_run(const ScheduleContext& context) {
@@ -25,9 +26,7 @@ Time length_of_run(const ScheduleContext& context) {
 
 class WarmUp {
  public:
-  WarmUp(std::string_view who, Time t_warmup, bool scaled) : who_(who), t_warmup_(t_warmup), scaled_(scaled) {
-    check_time(who, "t_warmup", t_warmup);
-  }
+  WarmUp(std::string_view who, Time t_warmup, bool scaled) : who_(who), t_warmup_(t_warmup), scaled_(scaled) {}
 
   std::string_view who() const { return who_; }
   // Where the line ends and the schedule proper starts.
@@ -64,6 +63,11 @@ class WarmUp {
   std::shared_ptr<std::atomic<bool>> warned_ = std::make_shared<std::atomic<bool>>(false);
 };
 
+template <class O>
+auto scale_option(bool O::*member) {
+  return option("scale_warmup", member).shown([](bool scales) { return static_cast<std::int64_t>(scales); });
+}
+
 // Throws unless the schedule is defined for the whole run, as far as that can be told.
 void check_covers_run(std::string_view who, Time t_max, const ScheduleContext& context) {
   const Time run = length_of_run(context);
@@ -74,7 +78,6 @@ void check_covers_run(std::string_view who, Time t_max, const ScheduleContext& c
 // A warm-up to `peak`, then `curve` of the share of what is left until t_max.
 template <class Curve>
 Scheduler with_warmup(WarmUp warmup, double peak, Time t_max, Curve curve) {
-  check_time(warmup.who(), "t_max", t_max);
   return [warmup = std::move(warmup), peak, t_max, curve](const ScheduleContext& context) {
     const Time start = warmup.length(context);
     const Time end = resolve(t_max, context, context.scale_schedule_ratio);
@@ -91,10 +94,11 @@ Scheduler with_warmup(WarmUp warmup, double peak, Time t_max, Curve curve) {
 }  // namespace
 
 Scheduler multi_step_with_warmup(MultiStepWithWarmupOptions options) {
+  using O = MultiStepWithWarmupOptions;
+  std::string text = described("multi_step_with_warmup", options,
+                               all_options(time_option("t_warmup", &O::t_warmup), milestones_option(&O::milestones),
+                                           option("gamma", &O::gamma), scale_option(&O::scale_warmup)));
   WarmUp warmup("multi_step_with_warmup", options.t_warmup, options.scale_warmup);
-  for (Time milestone : options.milestones) check_time(warmup.who(), "each of the milestones", milestone);
-  std::string text = with_options("multi_step_with_warmup", "t_warmup", options.t_warmup, "milestones",
-                                  options.milestones, "gamma", options.gamma, "scale_warmup", options.scale_warmup);
   return named(std::move(text), [options, warmup = std::move(warmup)](const ScheduleContext& context) {
     if (const auto x = warmup.progress(warmup.length(context), context)) return *x;
     return steps_down(options.milestones, options.gamma, context);
@@ -102,36 +106,43 @@ Scheduler multi_step_with_warmup(MultiStepWithWarmupOptions options) {
 }
 
 Scheduler constant_with_warmup(ConstantWithWarmupOptions options) {
+  using O = ConstantWithWarmupOptions;
+  std::string text = described("constant_with_warmup", options,
+                               all_options(time_option("t_warmup", &O::t_warmup), option("alpha", &O::alpha),
+                                           time_option("t_max", &O::t_max), scale_option(&O::scale_warmup)));
   WarmUp warmup("constant_with_warmup", options.t_warmup, options.scale_warmup);
-  std::string text = with_options("constant_with_warmup", "t_warmup", options.t_warmup, "alpha", options.alpha, "t_max",
-                                  options.t_max, "scale_warmup", options.scale_warmup);
   return named(std::move(text), with_warmup(std::move(warmup), options.alpha, options.t_max,
                                             [alpha = options.alpha](double) { return alpha; }));
 }
 
 Scheduler linear_with_warmup(LinearWithWarmupOptions options) {
+  using O = LinearWithWarmupOptions;
+  std::string text = described(
+      "linear_with_warmup", options,
+      all_options(time_option("t_warmup", &O::t_warmup), option("alpha_i", &O::alpha_i), option("alpha_f", &O::alpha_f),
+                  time_option("t_max", &O::t_max), scale_option(&O::scale_warmup)));
   WarmUp warmup("linear_with_warmup", options.t_warmup, options.scale_warmup);
-  std::string text =
-      with_options("linear_with_warmup", "t_warmup", options.t_warmup, "alpha_i", options.alpha_i, "alpha_f",
-                   options.alpha_f, "t_max", options.t_max, "scale_warmup", options.scale_warmup);
   return named(std::move(text), with_warmup(std::move(warmup), options.alpha_i, options.t_max,
                                             [options](double x) { return line(x, options.alpha_i, options.alpha_f); }));
 }
 
 Scheduler cosine_annealing_with_warmup(CosineAnnealingWithWarmupOptions options) {
+  using O = CosineAnnealingWithWarmupOptions;
+  std::string text = described("cosine_annealing_with_warmup", options,
+                               all_options(time_option("t_warmup", &O::t_warmup), time_option("t_max", &O::t_max),
+                                           option("alpha_f", &O::alpha_f), scale_option(&O::scale_warmup)));
   WarmUp warmup("cosine_annealing_with_warmup", options.t_warmup, options.scale_warmup);
-  std::string text = with_options("cosine_annealing_with_warmup", "t_warmup", options.t_warmup, "t_max", options.t_max,
-                                  "alpha_f", options.alpha_f, "scale_warmup", options.scale_warmup);
   return named(std::move(text), with_warmup(std::move(warmup), 1, options.t_max,
                                             [alpha_f = options.alpha_f](double x) { return half_cosine(x, alpha_f); }));
 }
 
 Scheduler polynomial_with_warmup(PolynomialWithWarmupOptions options) {
-  check_positive("polynomial_with_warmup", "power", options.power);
+  using O = PolynomialWithWarmupOptions;
+  std::string text = described(
+      "polynomial_with_warmup", options,
+      all_options(time_option("t_warmup", &O::t_warmup), option("power", &O::power).above(0),
+                  time_option("t_max", &O::t_max), option("alpha_f", &O::alpha_f), scale_option(&O::scale_warmup)));
   WarmUp warmup("polynomial_with_warmup", options.t_warmup, options.scale_warmup);
-  std::string text =
-      with_options("polynomial_with_warmup", "t_warmup", options.t_warmup, "power", options.power, "t_max",
-                   options.t_max, "alpha_f", options.alpha_f, "scale_warmup", options.scale_warmup);
   return named(std::move(text), with_warmup(std::move(warmup), 1, options.t_max, [options](double x) {
                  return power_curve(x, options.power, options.alpha_f);
                }));

@@ -2,11 +2,10 @@
 
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/listed.h"
-#include "composer/optim/grad_scaler.h"
+#include "composer/optim/described_options.h"
 #include "composer/step/feed.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/microbatch_option.h"
-#include "composer/util/exact_text.h"
 
 namespace composer {
 namespace {
@@ -58,11 +57,7 @@ void tell_grad_scaler(StateDict& into, const TrainerOptions& options, const InRu
     into["grad_scaler"] = std::string("none");
     return;
   }
-  const auto [init_scale, growth_factor, backoff_factor, growth_interval] =
-      options.grad_scaler.value_or(optim::GradScalerOptions{});
-  into["grad_scaler"] =
-      join("init_scale=", util::exact_text(init_scale), ", growth_factor=", util::exact_text(growth_factor),
-           ", backoff_factor=", util::exact_text(backoff_factor), ", growth_interval=", growth_interval);
+  into["grad_scaler"] = text_of(options.grad_scaler.value_or(optim::GradScalerOptions{}), optim::grad_scaler_options());
 }
 
 std::vector<Option<TrainerOptions>> described_trainer() {
