@@ -16,7 +16,6 @@
 
 #include <composer/core/algorithm.h>
 #include <composer/core/entry.h>
-#include <composer/core/error.h>
 #include <composer/core/logger.h>
 #include <composer/core/model.h>
 #include <composer/core/registry.h>
@@ -56,13 +55,14 @@ struct ScaleOptions {
   double initial = 1;  // > 0
 };
 
-std::vector<Option<ScaleOptions>> scale_options() { return {option("initial", &ScaleOptions::initial).refuses({"0"})}; }
+std::vector<Option<ScaleOptions>> scale_options() {
+  return all_options(option("initial", &ScaleOptions::initial).above(0));
+}
 
 class ScaleLayers : public SurgeryAlgorithm {
  public:
-  explicit ScaleLayers(ScaleOptions options = {}) : SurgeryAlgorithm("ScaleLayers"), options_(options) {
-    if (!(options_.initial > 0)) throw ConfigError("ScaleLayers: initial must be > 0, got ", options_.initial);
-  }
+  explicit ScaleLayers(ScaleOptions options = {})
+      : SurgeryAlgorithm("ScaleLayers"), options_(checked("ScaleLayers", options, scale_options())) {}
   StateDict local_hparams() const override { return describe(options_, scale_options()); }
 
  private:
@@ -104,8 +104,9 @@ class ShiftInputs : public Algorithm {
 const Registry<Algorithms>& my_algorithms() {
   static const Registry<Algorithms> entries = {
       entry<ScaleLayers>("scale_layers", "Multiplies the output of linear layers", scale_options()),
-      entry<ShiftInputs, ShiftOptions>("shift_inputs", "Shifts the inputs",
-                                       {option("tensor", &ShiftOptions::tensor), option("by", &ShiftOptions::by)}),
+      entry<ShiftInputs, ShiftOptions>(
+          "shift_inputs", "Shifts the inputs",
+          all_options(option("tensor", &ShiftOptions::tensor), option("by", &ShiftOptions::by))),
   };
   return entries;
 }
