@@ -22,14 +22,12 @@ namespace {
 
 std::vector<Option<AlibiOptions>> alibi_options() {
   using O = AlibiOptions;
-  return all_options(option("max_sequence_length", &O::max_sequence_length)
-                         .example("32")
-                         .must("be at least 1", [](std::int64_t tokens) { return tokens >= 1; })
-                         .refuses({"0"}),
-                     option("train_sequence_length_scaling", &O::train_sequence_length_scaling)
-                         .must("be above 0 and at most 1", [](double share) { return share > 0 && share <= 1; })
-                         .refuses({"0", "1.1"}),
-                     option("input_key", &O::input_key).not_empty());
+  return all_options(
+      option("max_sequence_length", &O::max_sequence_length).example("32").at_least(1).worded("be at least 1"),
+      option("train_sequence_length_scaling", &O::train_sequence_length_scaling)
+          .must("be above 0 and at most 1", [](double share) { return share > 0 && share <= 1; })
+          .refuses({"0", "1.1"}),
+      option("input_key", &O::input_key).not_empty());
 }
 
 // [1, heads, T, T]

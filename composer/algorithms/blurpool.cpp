@@ -83,9 +83,7 @@ std::vector<Option<BlurPoolOptions>> blurpool_options() {
   using O = BlurPoolOptions;
   return all_options(option("replace_convs", &O::replace_convs), option("replace_maxpools", &O::replace_maxpools),
                      option("blur_first", &O::blur_first),
-                     option("min_channels", &O::min_channels)
-                         .must("be at least 1", [](std::int64_t number) { return number >= 1; })
-                         .refuses({"0"}));
+                     option("min_channels", &O::min_channels).at_least(1).worded("be at least 1"));
 }
 
 void check_blurpool(const BlurPoolOptions& options) {

@@ -24,9 +24,7 @@ std::vector<Option<EMAOptions>> ema_options() {
   constexpr const char* kInterval = "be > 0, in batches (ba) or epochs (ep)";
   return all_options(
       option("half_life", &O::half_life).must(kInterval, is_interval).refuses({"0ba", "100sp", "-1ep"}),
-      option("smoothing", &O::smoothing)
-          .must("be in (0, 1), or 0 to take it from half_life", [](double share) { return share >= 0 && share < 1; })
-          .refuses({"1", "-0.1"}),
+      option("smoothing", &O::smoothing).from_0_below_1().worded("be in (0, 1), or 0 to take it from half_life"),
       option("ema_start", &O::ema_start)
           .must("be >= 0, and a share at most 1dur",
                 [](Time start) { return start >= 0 && (start.unit() != TimeUnit::DURATION || start <= 1); })

@@ -82,9 +82,7 @@ Layer factorized_linear(const nn::LinearImpl& linear, const FactorizeOptions& op
 
 std::vector<Option<FactorizeOptions>> factorize_options() {
   using O = FactorizeOptions;
-  const auto least = [](auto field) {
-    return std::move(field).must("be at least 1", [](std::int64_t number) { return number >= 1; }).refuses({"0"});
-  };
+  const auto least = [](auto field) { return std::move(field).at_least(1).worded("be at least 1"); };
   return all_options(
       option("factorize_convs", &O::factorize_convs), option("factorize_linears", &O::factorize_linears),
       least(option("min_channels", &O::min_channels)), option("latent_channels", &O::latent_channels).above(0).finite(),

@@ -72,9 +72,8 @@ Layer in_ghost_batches(const std::string& name, const Layer& place, std::int64_t
 }
 
 std::vector<Option<GhostBatchNormOptions>> ghost_batchnorm_options() {
-  return all_options(option("ghost_batch_size", &GhostBatchNormOptions::ghost_batch_size)
-                         .must("be at least 1", [](std::int64_t number) { return number >= 1; })
-                         .refuses({"0"}));
+  return all_options(
+      option("ghost_batch_size", &GhostBatchNormOptions::ghost_batch_size).at_least(1).worded("be at least 1"));
 }
 
 }  // namespace

@@ -75,9 +75,7 @@ struct GyroDropoutLayer final : nn::Module {
 
 std::vector<Option<GyroDropoutOptions>> gyro_dropout_options() {
   using O = GyroDropoutOptions;
-  return all_options(option("p", &O::p)
-                         .must("be at least 0 and below 1", [](double p) { return p >= 0 && p < 1; })
-                         .refuses({"-0.1", "1"}),
+  return all_options(option("p", &O::p).from_0_below_1().worded("be at least 0 and below 1"),
                      option("sigma", &O::sigma).at_least(1), option("tau", &O::tau).at_least(1));
 }
 

@@ -27,9 +27,7 @@ namespace nn = torch::nn;
 std::vector<Option<SqueezeExciteOptions>> squeeze_excite_options() {
   using O = SqueezeExciteOptions;
   return all_options(option("latent_channels", &O::latent_channels).above(0).finite(),
-                     option("min_channels", &O::min_channels)
-                         .must("be at least 1", [](std::int64_t number) { return number >= 1; })
-                         .refuses({"0"}));
+                     option("min_channels", &O::min_channels).at_least(1).worded("be at least 1"));
 }
 
 void check_squeeze_excite(const SqueezeExciteOptions& options) {

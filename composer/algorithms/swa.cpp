@@ -43,9 +43,10 @@ std::vector<Option<SWAOptions>> swa_options() {
                             {{"linear", AnnealStrategy::LINEAR}, {"cos", AnnealStrategy::COS}}),
                      option("anneal_steps", &O::anneal_steps).at_least(1),
                      option("swa_lr", &O::swa_lr)
-                         .must("be > 0, or 0 for the rates at swa_start", [](double lr) { return lr >= 0; })
+                         .at_least(0)
                          .finite()
-                         .refuses({"-1", "0.1"}));
+                         .worded("be > 0, or 0 for the rates at swa_start")
+                         .refuses({"0.1"}));
 }
 
 void check_swa(const SWAOptions& options) {

@@ -264,6 +264,11 @@ struct Field : Option<Options> {
     };
     return std::move(*this).refuses({"inf"});
   }
+  // After a range: other words for it.
+  Field worded(std::string must) && {
+    this->limits.back().must = std::move(must);
+    return std::move(*this);
+  }
   // Any other rule: must("be 1 or 2", [](std::int64_t value) { ... }).
   template <class Rule>
   Field must(std::string rule, Rule holds) && {

@@ -71,8 +71,9 @@ std::vector<Option<ConsoleLoggerOptions>> console_logger_options() {
   using O = ConsoleLoggerOptions;
   return all_options(option("log_interval", &O::log_interval)
                          .in({TimeUnit::EPOCH, TimeUnit::BATCH})
-                         .must("be at least 1", [](Time interval) { return interval.count() >= 1; })
-                         .refuses({"3sp", "0ba", "-1ep"}),
+                         .at_least(1)
+                         .worded("be at least 1")
+                         .refuses({"3sp"}),
                      stream_option(&O::stream), option("log_traces", &O::log_traces));
 }
 

@@ -187,9 +187,9 @@ std::vector<Option<SlackLoggerOptions>> slack_logger_options() {
   };
   return all_options(option("include_keys", &O::include_keys)
                          .example("loss/,metrics/")
-                         .must("not be empty; .* includes every key, which is a lot for a channel",
-                               [](const auto& keys) { return !keys.empty(); })
-                         .refuses({"", "("}),
+                         .not_empty()
+                         .worded("not be empty; .* includes every key, which is a lot for a channel")
+                         .refuses({"("}),
                      part("formatter_func", &O::formatter_func, "a function"),
                      option("log_interval", &O::log_interval)
                          .must("be in ep or ba and at least 1", is_interval)

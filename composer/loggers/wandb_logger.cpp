@@ -68,16 +68,17 @@ WandBRun run_of(const WandBLoggerOptions& options, const State& state) {
 
 std::vector<Option<WandBLoggerOptions>> wandb_logger_options() {
   using O = WandBLoggerOptions;
-  return all_options(
-      option("project", &O::project).refuses({"a/b", "a#b"}), option("group", &O::group), option("name", &O::name),
-      option("entity", &O::entity).refuses({"a/b"}), option("tags", &O::tags).refuses({",a"}),
-      option("job_type", &O::job_type), option("notes", &O::notes),
-      option("folder", &O::folder)
-          .must("not be empty; the working directory is .", [](const std::string& folder) { return !folder.empty(); })
-          .refuses({"", "{rank}", "{run_name"}),
-      option("log_artifacts", &O::log_artifacts), option("rank_zero_only", &O::rank_zero_only),
-      option("max_images", &O::max_images).at_least(1), flush_interval_option(&O::flush_interval),
-      on_failure_option(&O::on_failure), when_full_option(&O::when_full));
+  return all_options(option("project", &O::project).refuses({"a/b", "a#b"}), option("group", &O::group),
+                     option("name", &O::name), option("entity", &O::entity).refuses({"a/b"}),
+                     option("tags", &O::tags).refuses({",a"}), option("job_type", &O::job_type),
+                     option("notes", &O::notes),
+                     option("folder", &O::folder)
+                         .not_empty()
+                         .worded("not be empty; the working directory is .")
+                         .refuses({"{rank}", "{run_name"}),
+                     option("log_artifacts", &O::log_artifacts), option("rank_zero_only", &O::rank_zero_only),
+                     option("max_images", &O::max_images).at_least(1), flush_interval_option(&O::flush_interval),
+                     on_failure_option(&O::on_failure), when_full_option(&O::when_full));
 }
 
 }  // namespace

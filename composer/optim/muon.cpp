@@ -27,14 +27,13 @@ constexpr std::size_t kMomentumBuffer = 3;
 
 std::vector<Option<MuonOptions>> muon_options() {
   using O = MuonOptions;
-  return detail::with_groups(option("lr", &O::lr).at_least(0).finite(),
-                             option("momentum", &O::momentum).from_0_below_1(), option("nesterov", &O::nesterov),
-                             option("ns_steps", &O::ns_steps)
-                                 .must("be 1 to 100", [](std::int64_t steps) { return steps >= 1 && steps <= 100; })
-                                 .unlogged("is 0 in groups of AdamW"),
-                             option("weight_decay", &O::weight_decay).at_least(0).finite(),
-                             option("beta1", &O::beta1).from_0_below_1(), option("beta2", &O::beta2).from_0_below_1(),
-                             option("eps", &O::eps).at_least(0).finite(), part("adamw_for", &O::adamw_for, "patterns"));
+  return detail::with_groups(
+      option("lr", &O::lr).at_least(0).finite(), option("momentum", &O::momentum).from_0_below_1(),
+      option("nesterov", &O::nesterov),
+      option("ns_steps", &O::ns_steps).from_to(1, 100).worded("be 1 to 100").unlogged("is 0 in groups of AdamW"),
+      option("weight_decay", &O::weight_decay).at_least(0).finite(), option("beta1", &O::beta1).from_0_below_1(),
+      option("beta2", &O::beta2).from_0_below_1(), option("eps", &O::eps).at_least(0).finite(),
+      part("adamw_for", &O::adamw_for, "patterns"));
 }
 
 // Options of a group that AdamW updates are told by this.

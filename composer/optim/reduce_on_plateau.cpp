@@ -30,7 +30,7 @@ std::vector<Option<ReduceOnPlateauOptions>> plateau_options() {
       option("factor", &O::factor).must("be in (0, 1)", [](double factor) { return factor > 0 && factor < 1; }),
       wait(option("patience", &O::patience)), option("threshold", &O::threshold).at_least(0).finite().unlogged(kShort),
       part("threshold_mode", &O::threshold_mode, "rel or abs"), wait(option("cooldown", &O::cooldown)).unlogged(kShort),
-      option("min_alpha", &O::min_alpha).must("be in [0, 1]", [](double least) { return least >= 0 && least <= 1; }),
+      option("min_alpha", &O::min_alpha).from_to(0, 1).worded("be in [0, 1]"),
       option("eps", &O::eps).at_least(0).finite().unlogged(kShort));
 }
 

@@ -78,12 +78,12 @@ struct Ranges {
 
 std::vector<Option<Ranges>> ranges() {
   using O = Ranges;
-  return all_options(option("share", &O::share).from_to(0, 1), option("rate", &O::rate).from_0_below_1(),
-                     option("alpha", &O::alpha).above(0).finite(), option("key", &O::key).not_empty(),
-                     option("patience", &O::patience).in({TimeUnit::EPOCH, TimeUnit::BATCH}).at_least(1),
-                     option("wait", &O::wait).from_to(0.001, 86'400, "seconds"),
-                     option("most", &O::most).from_to(1, 1'000'000),
-                     part("parts", &O::parts, "parts").must("be many", [](const Parts& p) { return p.all.empty(); }));
+  return all_options(
+      option("share", &O::share).from_to(0, 1), option("rate", &O::rate).from_0_below_1().worded("be a share below 1"),
+      option("alpha", &O::alpha).above(0).finite(), option("key", &O::key).not_empty(),
+      option("patience", &O::patience).in({TimeUnit::EPOCH, TimeUnit::BATCH}).at_least(1),
+      option("wait", &O::wait).from_to(0.001, 86'400, "seconds"), option("most", &O::most).from_to(1, 1'000'000),
+      part("parts", &O::parts, "parts").must("be many", [](const Parts& p) { return p.all.empty(); }));
 }
 
 TEST_CASE("A constructor's error names its class, the option, the first rule that does not hold, and the value") {
@@ -91,8 +91,8 @@ TEST_CASE("A constructor's error names its class, the option, the first rule tha
   CHECK(error({}) == "no error");
   CHECK(error({.share = 1.5}) == "X: share must be from 0 to 1, got 1.5");
   CHECK(error({.share = NAN}) == "X: share must be from 0 to 1, got nan");
-  CHECK(error({.rate = 1}) == "X: rate must be in [0, 1), got 1");
-  CHECK(error({.rate = -0.1}) == "X: rate must be in [0, 1), got -0.1");
+  CHECK(error({.rate = 1}) == "X: rate must be a share below 1, got 1");
+  CHECK(error({.rate = -0.1}) == "X: rate must be a share below 1, got -0.1");
   CHECK(error({.alpha = INFINITY}) == "X: alpha must be > 0, got inf");
   CHECK(error({.key = ""}) == "X: key must not be empty");
   CHECK(error({.patience = "3sp"}) == "X: patience must be in ep or ba, got 3sp");
