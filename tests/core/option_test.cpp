@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -126,6 +127,7 @@ TEST_CASE("What an option says of itself is what is not as usual") {
   for (const Option<Sizes>& option : list)
     if (option.is_logged()) option.tell_to(told, {.count = 3}, {});
   CHECK(text_of(*told.find("count")) == "3");
+  CHECK(text_of(Sizes{.count = 3}, list) == "count=3, most=, pause=1, interval=1ep, fast=false");
   CHECK(text_of(*told.find("most")).empty());
   CHECK_FALSE(told.find("parts"));
 }
@@ -137,6 +139,12 @@ TEST_CASE("Texts become lists, switches and numbers that may be unset") {
   CHECK(detail::to_text(list) == "a,,b");
   detail::read_text("", list);
   CHECK(list.empty());
+  std::map<std::string, std::string> map = {{"before", ""}};
+  detail::read_text("b=2,a=1=1,c=", map);
+  CHECK(map == std::map<std::string, std::string>{{"a", "1=1"}, {"b", "2"}, {"c", ""}});
+  CHECK(detail::to_text(map) == "a=1=1,b=2,c=");
+  CHECK_THROWS_AS(detail::read_text("a", map), ConfigError);
+  CHECK_THROWS_AS(detail::read_text("=a", map), ConfigError);
   std::optional<bool> yes;
   detail::read_text("true", yes);
   CHECK(yes == true);
