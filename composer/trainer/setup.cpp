@@ -75,15 +75,14 @@ bool is_chosen(const Interval& eval_interval) {
   return eval_interval.time().as_double() != 0 && to_string(eval_interval.time()) != "1ep";
 }
 
-// Of options whose names begin alike, those that are set and have no effect without another one.
-void warn_of_idle(const TrainerOptions& options, std::string_view beginning, const char* needed) {
+// Of options that say how to load, where there is nothing to load.
+void warn_of_idle_loading(const TrainerOptions& options) {
   const TrainerOptions usual;
   std::vector<std::string> idle;
   for (const Option<TrainerOptions>& option : trainer_options())
-    if (option.name.starts_with(beginning) && option.value &&
-        text_of(option.value(options)) != text_of(option.value(usual)))
+    if (option.name.starts_with("load_") && text_of(option.value(options)) != text_of(option.value(usual)))
       idle.push_back(option.name);
-  if (!idle.empty()) warn(join(listed(idle), idle.size() == 1 ? " has" : " have", " no effect without a ", needed));
+  if (!idle.empty()) warn(join(listed(idle), idle.size() == 1 ? " has" : " have", " no effect without a load_path"));
 }
 
 }  // namespace
@@ -107,8 +106,7 @@ void check_options(const TrainerOptions& options, at::Device device) {
     warn("microbatch_memory has no effect unless device_train_microbatch_size or that of an evaluator is \"auto\"");
   check_labels(options.train_dataloader_label, labels);
   if (options.save_best && options.save_folder.empty()) warn("save_best has no effect without a save_folder");
-  if (options.save_folder.empty() && options.world->rank() == 0) warn_of_idle(options, "save_", "save_folder");
-  if (options.load_path.empty()) warn_of_idle(options, "load_", "load_path");
+  if (options.load_path.empty()) warn_of_idle_loading(options);
   if (options.eval_dataloader.empty() && options.eval_subset_num_batches != -1)
     warn("eval_subset_num_batches has no effect without an eval_dataloader");
   if (options.eval_dataloader.empty() && is_chosen(options.eval_interval))
@@ -385,7 +383,10 @@ OptionalTime Trainer::Impl::end_of(const FitOptions& fit, const OptionalTime& go
   check_limit(*until, "max_duration", options.iteration_length);
   check_epochs_end(*until, options.iteration_length, feed);
   const bool has_work = resumption.found || fits.owes() || evaluations.has_pending();
-  if (from.reached(*until) && !has_work)
+  const bool nothing_to_do = from.reached(*until) && !has_work;
+  if (nothing_to_do && fit.duration && fit.duration->count() == 0)
+    throw ConfigError("duration: is ", *fit.duration, ", so there is nothing to do");
+  if (nothing_to_do)
     throw ConfigError("max_duration: training has already reached ", *until,
                       ", so there is nothing to do; give fit() a duration, or reset_time");
   return until;

@@ -95,7 +95,7 @@ TEST_CASE("Options of evaluation that fit() is given are warned of if there is n
   CHECK(warnings_of({.eval_dataloader = tiny_loader(4, 4), .eval_interval = "1ba"}, false).empty());
 }
 
-TEST_CASE("Options that say how to load or save are warned of if there is nothing to load, or nowhere to save") {
+TEST_CASE("Options that say how to load are warned of if there is nothing to load") {
   const auto warnings_of = [](const std::function<void(TrainerOptions&)>& change) {
     TrainerOptions options = tiny_options();
     change(options);
@@ -110,10 +110,9 @@ TEST_CASE("Options that say how to load or save are warned of if there is nothin
           o.load_strict_model_weights = false;
           o.load_rename = {{.from = "a", .to = "b"}};
           o.load_ignore_keys = {"rng"};
-        }) == std::vector<std::string>{"load_strict_model_weights, load_rename, load_ignore_keys have no effect without a "
-                                       "load_path"});
-  CHECK(warnings_of([](TrainerOptions& o) { o.save_interval = "1ba"; }) ==
-        std::vector<std::string>{"save_interval has no effect without a save_folder"});
+        }) ==
+        std::vector<std::string>{"load_strict_model_weights, load_rename, load_ignore_keys have no effect without a "
+                                 "load_path"});
 }
 
 TEST_CASE("A label that fit() is given for no loader is warned of") {
@@ -152,6 +151,11 @@ TEST_CASE("A scale_schedule_ratio that fit() is given is of that fit only, and d
   CHECK_THROWS_WITH_AS(trainer.fit(half()), doctest::Contains("already reached 4ep"), ConfigError);
   trainer.fit();
   CHECK(trainer.state().timestamp.epoch == 8);
+}
+
+TEST_CASE("A duration of nothing is told as what fit() was given") {
+  Trainer trainer(tiny_options());
+  CHECK_THROWS_WITH_AS(trainer.fit({.duration = "0ep"}), "duration: is 0ep, so there is nothing to do", ConfigError);
 }
 
 TEST_CASE("A scale_schedule_ratio of fit() needs schedulers in the same fit(), also if the trainer has some") {
