@@ -307,7 +307,7 @@ struct Trainer::Impl {
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
   std::shared_ptr<const std::string> program;       // of the trainers that resume together, while they live
-  std::shared_ptr<const ResumesTogether> together;  // of rank 0: what the others need to know of this one
+  std::shared_ptr<ResumesTogether> together;        // of rank 0: what the others need to know of this one
   std::unique_ptr<saving::RunSaver> saver;          // of rank 0
   std::optional<saving::RunMark> mark;              // likewise, while it has no checkpoint
   std::unique_ptr<saving::PartWriter> part_writer;  // of another rank, from its first part on

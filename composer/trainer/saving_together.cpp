@@ -25,8 +25,11 @@ bool Trainer::Impl::saves_together() const {
 
 // Of rank 0.
 void Trainer::Impl::save_periodic() {
-  if (together) together->count_save(state.timestamp.batch);
+  if (options.resume_with.empty()) return saver->save_periodic(state);
+  saver->wait();  // what fails here is not planned
+  together->plan_save({.fit = fits.place->number, .batch = state.timestamp.batch});
   saver->save_periodic(state);
+  together->note_writing(saver->written());
 }
 
 // Rank 0 alone knows what is due: it has the clock that seconds are counted by.

@@ -236,6 +236,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Le
   if (given.train_dataloader && plan.from.batch_in_epoch > 0)
     check_position(plan.feed, state.seed, progress().loader_epoch(), plan.from.batch_in_epoch);
   if (saver) saver->begin_fit(state);
+  if (together) together->begin_fit();
   return plan;
 }
 
