@@ -205,8 +205,7 @@ std::unique_ptr<saving::RunSaver> Trainer::Impl::make_saver() {
   if (options.save_folder.empty() || !ranks.first()) return nullptr;
   const std::string given = saving::format_name(options.save_folder, state.run_name);
   const std::string folder = local_save_folder(given, options.save_staging_folder);
-  if (!net::is_uri(given))
-    together = std::make_shared<ResumesTogether>(options, state.run_name, resumption.found);
+  if (!net::is_uri(given)) together = std::make_shared<ResumesTogether>(options, state.run_name, resumption.found);
   std::shared_ptr<saving::Mirror> mirror;
   std::string begins_again;
   if (!options.resume_with.empty()) {
