@@ -168,7 +168,8 @@ std::string text_of(const SavedPlace& place) { return join("batch ", place.batch
                     have_way_back
                         ? "they would go back further and further, to the last batch that both have saved"
                         : "they would have no checkpoint in common, and the program could not be started again",
-                    "; let them train equally many batches, in turns that are no longer than save_interval");
+                    "; let them train equally many batches, in turns that are no longer than save_interval",
+                    have_way_back ? "" : ", or keep more checkpoints");
 }
 
 }  // namespace

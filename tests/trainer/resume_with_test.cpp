@@ -363,7 +363,7 @@ TEST_CASE("Trainers of resume_with that take equal turns train on, however often
   const auto make = [&](const char* own, const char* other) {
     TrainerOptions options = one_of_two(folder, own, other);
     options.save_interval = "1ba";
-    options.save_num_checkpoints_to_keep = 3;
+    options.save_num_checkpoints_to_keep = 4;  // a turn is saved three times where an epoch ends
     options.callbacks = {At([](Event event, const State& state) {
       if (event == Event::BATCH_END) state.stop.ask("the other's turn");
     })};

@@ -155,6 +155,7 @@ TEST_CASE("Equal turns that a stop ends can be killed at every event") {
     const auto make = [&](std::size_t own) {
       TrainerOptions options = one_of(folder, own);
       options.max_duration = "9ep";
+      options.save_num_checkpoints_to_keep = 4;  // a turn is saved three times where an epoch ends
       options.save_interval = "1ba";
       options.callbacks = {At([&, dies](Event event, const State& state) {
         if (event == Event::BATCH_END) state.stop.ask("the other's turn");
