@@ -124,6 +124,7 @@ void RunSaver::begin_fit(const State& state) {
     if (owner_.mirror) owner_.mirror->begin(options().folder, options().run_id, saver_->saved(), retired);
     resumed_.reset();
     owner_.begins_again.clear();
+    ++fits_begun_;
   } catch (...) {
     lock_.reset();
     throw;
@@ -398,8 +399,12 @@ std::string RunSaver::take(const std::string& name, Manifest manifest, const Sta
   resumed_.reset();
   keep_lock(state);
   ask_direction(state);
-  const Planned planned{
-      .by_hand = by_hand, .weights = state.run->weights_version(), .is_rolling = !util::has_time(name)};
+  const Planned planned{.by_hand = by_hand,
+                        .weights = state.run->weights_version(),
+                        .is_rolling = !util::has_time(name),
+                        .fit = owner_.goes_back
+                                   ? fits_begun_
+                                   : 0};  // others may have the end of a fit, but not the beginning of the next
   saver_->choose_name(manifest, planned);
   manifest.by_hand = by_hand || saver_->has_by_hand(manifest.name);
   saver_->plan(manifest, planned);

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -129,6 +130,7 @@ class COMPOSER_EXPORT RunSaver {
     if (options_.best && !options_.best->better) saver_->prefer(better);
   }
   bool has_notes() const { return saver_->has_notes(); }
+  const std::shared_future<bool>& written() const { return saver_->written(); }
   void finish();  // wait(), then writes what was noted into the checkpoints' manifests
   // Returns when the mirror has copied everything, or when the grace period after a signal ends. Throws
   // CheckpointError for what is not copied, unless on_failure is CONTINUE; a run that was interrupted warns.
@@ -178,6 +180,7 @@ class COMPOSER_EXPORT RunSaver {
   bool warned_of_lost_value_ = false;
   bool knows_finish_ = false;
   bool has_saved_ = false;       // in this process
+  std::int64_t fits_begun_ = 0;  // likewise
   std::int64_t ends_saved_ = 0;  // how many epochs and iterations had ended then
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <c10/core/Event.h>
+#include <c10/util/ScopeExit.h>
 
 #include "composer/checkpoint/host_copy.h"
 #include "composer/checkpoint/name_format.h"
@@ -45,6 +46,7 @@ struct Saver::Job {
   std::vector<Added> added;
   std::vector<c10::Event> events;
   std::unique_ptr<CheckpointFolder::Parts> parts;
+  std::promise<bool> written;
 };
 
 Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
@@ -224,7 +226,9 @@ void Saver::save(Manifest manifest, const StateDict& state) {
           .has_values = has_value(),
           .added = sent_,
           .events = copy_to_host(state, copy, options_.asynchronous),
-          .parts = std::move(parts_)};
+          .parts = std::move(parts_),
+          .written = {}};
+  written_ = job.written.get_future().share();
   if (options_.asynchronous)
     start_writing(std::move(job));
   else
@@ -233,14 +237,14 @@ void Saver::save(Manifest manifest, const StateDict& state) {
 
 // Deleting takes as long as a third of the writing, so it is done in the background in any case.
 void Saver::write_now(Job job) {
-  try_write(job);
+  write_and_tell(job);
   writing_ =
       std::async(std::launch::async, [this, job = std::make_shared<Job>(std::move(job))] { delete_retired(*job); });
 }
 
 void Saver::start_writing(Job job) {
   writing_ = std::async(std::launch::async, [this, job = std::make_shared<Job>(std::move(job))] {
-    try_write(*job);
+    write_and_tell(*job);
     delete_retired(*job);
   });
 }
@@ -253,6 +257,11 @@ void Saver::delete_retired(const Job& job) {
   note(job.added);
   if (options_.mirror) options_.mirror->saved(options_.folder, job.manifest.name, job.retired);
   undeleted_ = folder_.remove(job.retired);
+}
+
+void Saver::write_and_tell(Job& job) {
+  const auto tell = c10::make_scope_exit([&] { job.written.set_value(outcome_ == Outcome::WRITTEN); });
+  try_write(job);
 }
 
 void Saver::try_write(const Job& job) {

@@ -43,6 +43,7 @@ struct Planned {
   bool by_hand = false;       // it is not counted for `keep` and never deleted, and is written even if `keep` is 0
   std::uint64_t weights = 0;  // which it has, as Saved says
   bool is_rolling = false;    // its name is that of every moment, so that each replaces the one before
+  std::int64_t fit = 0;       // in which it is written, where one of another fit is to stay beside it
 };
 
 COMPOSER_EXPORT void check(const SaverOptions& options, OptionNames names = {});  // throws ConfigError
@@ -87,6 +88,8 @@ class COMPOSER_EXPORT Saver {
   void link_best() { link_best(best_name()); }
   // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
   const std::string& failure() const { return failure_; }
+  // Whether the newest has come to be on disk, or has failed. For any thread.
+  const std::shared_future<bool>& written() const { return written_; }
 
   // Throws ConfigError for a name, run or state that a checkpoint cannot hold. Writes nothing.
   void check_writable(Manifest manifest, const StateDict& state) const;
@@ -165,6 +168,7 @@ class COMPOSER_EXPORT Saver {
   void remove_leftovers();
   void write(const Job& job);
   void try_write(const Job& job);
+  void write_and_tell(Job& job);
   void write_now(Job job);
   void start_writing(Job job);
   void delete_retired(const Job& job);
@@ -190,6 +194,7 @@ class COMPOSER_EXPORT Saver {
   std::vector<std::string> undeleted_;
   std::string linked_;  // the checkpoint that the link of `best` leads to; empty: unknown
   std::future<void> writing_;
+  std::shared_future<bool> written_;
 };
 
 constexpr const char* kModelFile = "model.safetensors";

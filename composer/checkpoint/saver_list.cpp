@@ -50,7 +50,7 @@ std::string Saver::name_by_hand(const std::string& name) const {
 // One of the same weights is the same checkpoint. Who names each alike, or each of an epoch, wants one of them, as does
 // a program that gives a name again; but not one for another that has the best value, or is of the same moment.
 bool Saver::may_replace(const Saved& old, const Manifest& manifest, const Planned& planned) const {
-  if (old.weights != 0 && old.weights == planned.weights) return true;
+  if (old.weights != 0 && old.weights == planned.weights && old.fit == planned.fit) return true;
   if (old.by_hand != planned.by_hand) return false;
   if (old.ahead || planned.is_rolling) return true;
   return old.batch != -1 && old.batch != manifest.time.batch && (old.by_hand || !options_.best);
@@ -222,7 +222,8 @@ void Saver::plan(const Manifest& manifest, const Planned& planned) {
                          .value = value_of(manifest.metrics),
                          .by_hand = by_hand,
                          .batch = manifest.time.batch,
-                         .weights = planned.weights});
+                         .weights = planned.weights,
+                         .fit = planned.fit});
   if (options_.best && !better_ && has_value()) return;  // nobody knows which is the worst: all are kept until then
   const auto better = options_.best ? std::optional(better_.value_or(Better::HIGHER)) : std::nullopt;
   Retention retention = retain(std::move(list_.saved), options_.keep, better);

@@ -69,7 +69,7 @@ void Checkpoints::make_saver(const std::optional<saving::Found>& resumed) {
   const SaveFolder folder = save_folder_of(options_, state_.run_name);
   saving::SaverOwner owner{.goes_back = !options_.resume_with.empty()};
   if (!net::is_uri(folder.given)) {
-    trainers_ = std::make_unique<const ResumesTogether>(options_, state_.run_name, resumed);
+    trainers_ = std::make_unique<ResumesTogether>(options_, state_.run_name, resumed);
     owner.program = trainers_->program();
   }
   if (owner.goes_back && !resumed) owner.begins_again = run_to_begin_again(folder.local, options_.run_name);
@@ -168,8 +168,9 @@ void Checkpoints::check_fit(const FitOutline& fit, const Feed& feed, bool may_se
   tell_direction(*saver_, *options_.save_best, fit);
 }
 
-void Checkpoints::begin_fit() const {
+void Checkpoints::begin_fit(std::int64_t number) {
   if (saver_) saver_->begin_fit(state_);
+  if (trainers_) trainers_->begin_fit(number);
 }
 
 void Checkpoints::check_first_batch() const {
@@ -210,8 +211,11 @@ void Checkpoints::save() {
 
 // Of rank 0.
 void Checkpoints::write() {
-  if (trainers_) trainers_->count_save(state_.timestamp.batch);
+  if (options_.resume_with.empty()) return saver_->save_periodic(state_);
+  saver_->wait();  // what fails here is not planned
+  trainers_->plan_save(state_.timestamp.batch);
   saver_->save_periodic(state_);
+  trainers_->note_writing(saver_->written());
 }
 
 void Checkpoints::save_begin(bool due) {

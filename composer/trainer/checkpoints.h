@@ -54,7 +54,7 @@ class Checkpoints {
   // When a fit begins. What would prevent a later checkpoint from being written, or from being the best, is an error.
   void check_trainers() const;  // those that resume together, before the first fit
   void check_fit(const FitOutline& fit, const Feed& feed, bool may_set_metrics) const;
-  void begin_fit() const;
+  void begin_fit(std::int64_t number);
   void check_parts() const { together_.check_folder(saver_.get()); }
   void check_first_batch() const;  // which has no tokens
   void count_from_zero();
@@ -121,7 +121,7 @@ class Checkpoints {
   const Ranks& ranks_;
   const State& state_;
   ReplicaCheck& replicas_;
-  std::unique_ptr<const ResumesTogether> trainers_;  // of rank 0: what those that resume with this one need to know
+  std::unique_ptr<ResumesTogether> trainers_;  // of rank 0: what those that resume with this one need to know
   std::unique_ptr<saving::RunSaver> saver_;          // of rank 0
   std::optional<saving::RunMark> mark_;              // likewise, while it has no checkpoint
   bool begins_again_ = false;  // an earlier process has begun the run, and there is no checkpoint to go on from

@@ -1,6 +1,7 @@
 #include "composer/trainer/resume_with.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -14,9 +15,26 @@
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/net/remote_store.h"
+#include "composer/util/name_format.h"
 
 namespace composer {
 namespace {
+
+// Those of later places than one that was written after them: the run has gone back since, and kept what was saved by
+// hand. Who reads the folder leaves them out alike, so that all trainers choose the same place.
+void drop_abandoned(std::vector<saving::Found>& all) {
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> least;  // by program: fit and batch
+  std::vector<saving::Found> kept;
+  for (auto found = all.rbegin(); found != all.rend(); ++found) {
+    const std::pair place(found->manifest.fit.value_or(0), found->manifest.time.batch);
+    const auto [later, is_newest] = least.try_emplace(found->manifest.program, place);
+    if (!is_newest && later->second < place) continue;
+    later->second = place;
+    kept.push_back(std::move(*found));
+  }
+  std::ranges::reverse(kept);
+  all = std::move(kept);
+}
 
 std::vector<saving::Found> whole_checkpoints(const std::string& folder, const std::string& run_name) {
   saving::FileSystem files;
@@ -24,6 +42,7 @@ std::vector<saving::Found> whole_checkpoints(const std::string& folder, const st
   std::erase_if(all, [&](const saving::Found& found) {
     return !can_go_on(found.manifest, run_name) || !saving::has_all_files(found, files);
   });
+  drop_abandoned(all);
   return all;
 }
 
@@ -35,14 +54,19 @@ CommonPlace common_place(const saving::Found& found) {
 }
 
 // Whether a program may have been killed between the first checkpoints of its trainers: this one has the first of the
-// run, and at most the next, which is written in the background, and the other has none.
-bool is_before_first(const std::vector<saving::Found>& own, const std::string& other) {
-  constexpr std::size_t kMostAhead = 2;
-  if (own.size() > kMostAhead || !own.front().manifest.parent.empty()) return false;
+// run, and at most the next, which is written in the background, and the other has none, or this one has none. Those by
+// hand do not count: they stay when the program begins again.
+bool is_before_first(std::vector<saving::Found> own, const std::string& other) {
+  const std::string program = own.back().manifest.program;
+  const auto is_periodic = [&](const saving::Found& found) {
+    return found.manifest.program == program && !found.manifest.by_hand;
+  };
+  std::erase_if(own, [&](const saving::Found& found) { return found.manifest.program != program; });
+  const auto periodic = static_cast<std::size_t>(std::ranges::count_if(own, is_periodic));
+  if (periodic == 0) return true;
+  if (periodic > SavedPlaces::kMostOfBeginning || !own.front().manifest.parent.empty()) return false;
   const saving::Listing there = saving::list_folder(other);
-  return there.unreadable.empty() && std::ranges::none_of(there.checkpoints, [&](const saving::Found& found) {
-           return found.manifest.program == own.front().manifest.program;
-         });
+  return there.unreadable.empty() && std::ranges::none_of(there.checkpoints, is_periodic);
 }
 
 std::string damage_of(const saving::Found& found) {
@@ -96,12 +120,14 @@ bool same_folder(const std::string& a, const std::string& b, const std::string& 
          saving::canonical_folder(absolute_folder(b, run_name));
 }
 
+using Saved = std::map<std::string, SavedPlaces>;
+
 // Those that live.
 struct LivingTrainers {
   std::mutex mutex;
   std::vector<const ResumesTogether*> all;
   std::int64_t made = 0;
-  std::map<std::string, std::int64_t> saves;  // by folder, of those with resume_with; also of those that have ended
+  Saved saved;  // by folder, of those with resume_with; also of those that have ended
 };
 
 LivingTrainers& living_trainers() {
@@ -135,12 +161,50 @@ void check_same(const std::string& a, const Folders& of_a, const std::string& b,
     if (!of_a.contains(folder)) fail_unnamed(a, folder);
 }
 
+// What a trainer that goes on has; later ones are deleted when its fit begins.
+SavedPlaces places_until(const saving::Found& found, const std::string& folder) {
+  std::vector<SavedPlace> places;
+  for (const saving::Found& one : whole_checkpoints(folder, ""))
+    if (one.manifest.program == found.manifest.program && !saving::is_older(found.manifest, one.manifest))
+      places.push_back({.fit = one.manifest.fit.value_or(0), .batch = one.manifest.time.batch});
+  return SavedPlaces(std::move(places));
+}
+
+// Of the others, one with which a trainer that has these places after a save would not go on; null: with all of them.
+const std::string* find_apart(const SavedPlaces& own, const std::vector<std::string>& others, const Saved& saved) {
+  std::vector<const SavedPlaces*> all = {&own};
+  const std::string* apart = nullptr;
+  for (const std::string& folder : others) {
+    const SavedPlaces& other = saved.at(folder);
+    all.push_back(&other);
+    if (SavedPlaces::differ(own, other) || !SavedPlaces::have_way_back(std::array{&own, &other})) apart = &folder;
+  }
+  return apart || SavedPlaces::have_way_back(all) ? apart : &others.back();
+}
+
+std::string text_of(const SavedPlace& place) { return join("batch ", place.batch, " of fit ", place.fit); }
+
+[[noreturn]] void fail_apart(const std::string& folder, const SavedPlaces& own, const std::string& other,
+                             const SavedPlaces& saved) {
+  const std::vector<SavedPlace> theirs = saved.all();
+  const bool have_way_back = SavedPlaces::have_way_back(std::array{&own, &saved});
+  throw ConfigError("resume_with: the trainer whose save_folder is ", folder, " would be saved at ",
+                    text_of(own.all().back()), ", and the newest checkpoint of the one whose is ", other, " is ",
+                    theirs.empty() ? "not there yet" : "of " + text_of(theirs.back()), ", so that after a kill ",
+                    have_way_back
+                        ? "they would go back further and further, to the last batch that both have saved"
+                        : "they would have no checkpoint in common, and the program could not be started again",
+                    "; let them train equally many batches, in turns that are no longer than save_interval",
+                    have_way_back ? "" : ", or keep more checkpoints");
+}
+
 }  // namespace
 
 ResumesTogether::ResumesTogether(const TrainerOptions& options, const std::string& run_name,
                                  const std::optional<saving::Found>& resumed)
     : folder_(absolute_folder(options.save_folder, run_name)),
-      save_interval_(options.save_interval.function() ? "a function" : to_string(options.save_interval.time())) {
+      save_interval_(options.save_interval.function() ? "a function" : to_string(options.save_interval.time())),
+      keep_(options.save_num_checkpoints_to_keep) {
   for (const std::string& folder : options.resume_with) named_.push_back(absolute_folder(folder, run_name));
   if (!named_.empty())
     program_ = resumed ? std::make_shared<const std::string>(resumed->manifest.program) : program_of_trainers();
@@ -148,17 +212,16 @@ ResumesTogether::ResumesTogether(const TrainerOptions& options, const std::strin
   number_ = ++living_trainers().made;
   if (!named_.empty()) note_late();
   living_trainers().all.push_back(this);
-  if (!named_.empty()) living_trainers().saves[canonical_folder()] = 0;
+  if (!named_.empty())
+    living_trainers().saved[canonical_folder()] = resumed ? places_until(*resumed, folder_) : SavedPlaces();
 }
 
-// Those that have trained already go on from other batches than this one.
+// Those that train already go on from other batches than this one.
 void ResumesTogether::note_late() {
   for (const std::string& folder : named_) {
     const std::string named = saving::canonical_folder(folder);
-    const auto saves = living_trainers().saves.find(named);
-    if (saves == living_trainers().saves.end() || saves->second == 0) continue;
     for (const ResumesTogether* one : living_trainers().all)
-      if (one->canonical_folder() == named) late_for_.push_back(one->number_);
+      if (one->has_begun_ && one->canonical_folder() == named) late_for_.push_back(one->number_);
   }
 }
 
@@ -209,22 +272,43 @@ void ResumesTogether::check() const {
                       "save_folder of each");
 }
 
-// The other one may still be writing its newest.
-// What replaces a checkpoint of the same batch is not one more.
-void ResumesTogether::count_save(std::int64_t batch) const {
-  if (named_.empty() || std::exchange(last_counted_, batch) == batch) return;
+void ResumesTogether::begin_fit(std::int64_t number) {
   const std::lock_guard lock(living_trainers().mutex);
-  auto& saves = living_trainers().saves;
-  const std::int64_t own = saves[canonical_folder()] + 1;
-  for (const std::string& named : named_) {
-    const auto other = saves.find(saving::canonical_folder(named));
-    if (other != saves.end() && own - other->second > 1)
-      throw ConfigError("resume_with: the trainer whose save_folder is ", canonical_folder(), " would be ",
-                        own - other->second, " checkpoints ahead of the one whose is ", other->first,
-                        ", so that after a kill they would not go on from the same moment of the program; let them ",
-                        "train equally many batches, in turns that are no longer than save_interval");
+  has_begun_ = true;
+  fit_ = number;
+}
+
+std::vector<std::string> ResumesTogether::named_folders() const {
+  std::vector<std::string> folders;
+  for (const std::string& named : named_) folders.push_back(saving::canonical_folder(named));
+  return folders;
+}
+
+void ResumesTogether::plan_save(std::int64_t batch) {
+  const SavedPlace place{.fit = fit_, .batch = batch};
+  const std::vector<std::string> others = named_folders();
+  std::unique_lock lock(living_trainers().mutex);
+  Saved& saved = living_trainers().saved;
+  SavedPlaces& own = saved[canonical_folder()];
+  for (;;) {
+    std::vector<std::shared_future<bool>> awaited;
+    for (const std::string& other : others) {
+      saved[other].settle();
+      if (saved[other].written().valid()) awaited.push_back(saved[other].written());
+    }
+    SavedPlaces after = own.with(place, keep_);
+    const std::string* const apart = find_apart(after, others, saved);
+    if (!apart) return void(own = std::move(after));
+    if (awaited.empty()) fail_apart(canonical_folder(), after, *apart, saved[*apart]);
+    lock.unlock();
+    for (const auto& written : awaited) written.wait();
+    lock.lock();
   }
-  saves[canonical_folder()] = own;
+}
+
+void ResumesTogether::note_writing(std::shared_future<bool> written) {
+  const std::lock_guard lock(living_trainers().mutex);
+  living_trainers().saved[canonical_folder()].begin_writing(std::move(written));
 }
 
 bool can_go_on(const saving::Manifest& manifest, const std::string& run_name) {
@@ -279,7 +363,8 @@ void check_resume_with(const TrainerOptions& options) {
   if (!wrong &&
       (interval.function() || (interval.time().as_double() != 0 && interval.time().unit() != TimeUnit::BATCH)))
     wrong = "a save_interval in ba, so that all are saved at the same batches";
-  if (!wrong && options.save_filename.find("{batch") == std::string::npos)
+  const auto is_batch = [](const util::NamePart& part) { return part.placeholder && part.name == "batch"; };
+  if (!wrong && std::ranges::none_of(util::parts_of_name(options.save_filename), is_batch))
     wrong = "{batch} in save_filename, so that no checkpoint replaces the one before";
   if (wrong) throw ConfigError("resume_with: needs ", wrong);
   const std::int64_t kept = options.save_num_checkpoints_to_keep;

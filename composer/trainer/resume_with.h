@@ -1,12 +1,14 @@
 #pragma once
 // Trainers of one program that resume from the same place: TrainerOptions::resume_with.
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "composer/checkpoint/folder.h"
+#include "composer/trainer/saved_places.h"
 #include "composer/trainer/trainer.h"
 
 namespace composer {
@@ -32,21 +34,27 @@ class ResumesTogether {
   // Before the first fit, when all of them exist. Throws ConfigError unless there is a trainer for each folder that
   // this one names, and those that name each other name the same ones and have the same save_interval.
   void check() const;
-  // Before a periodic checkpoint of this one. Throws ConfigError if this trainer is more than one ahead of another one:
-  // equal batches would not be equal moments of the program, and the newest of both could be deleted.
-  void count_save(std::int64_t batch) const;
+  void begin_fit(std::int64_t number);  // from now on, another one cannot be made again alone
+  // Before a periodic checkpoint, when those before it are on disk. Throws ConfigError if the program could not be
+  // started again after a kill, because the trainers would have no checkpoint in common any more, or if they do not
+  // take equal turns. Waits for what others are writing if that decides it.
+  void plan_save(std::int64_t batch);
+  void note_writing(std::shared_future<bool> written);  // what was planned
 
  private:
   void note_late();
   const std::string& canonical_folder() const;
+  std::vector<std::string> named_folders() const;
 
   std::string folder_, save_interval_;
+  std::int64_t keep_;
   std::vector<std::string> named_;
   std::shared_ptr<const std::string> program_;
   std::int64_t number_ = 0;             // of this one among all
-  std::vector<std::int64_t> late_for_;  // those that it names, and that had trained when it was made
-  mutable std::string canonical_;       // once somebody has asked
-  mutable std::int64_t last_counted_ = -1;
+  std::vector<std::int64_t> late_for_;  // those that it names, and that had begun a fit when it was made
+  bool has_begun_ = false;
+  std::int64_t fit_ = 0;           // the number of the one that was begun last
+  mutable std::string canonical_;  // once somebody has asked
 };
 
 // Throws ConfigError for options with which trainers cannot resume together; before any callback is opened.

@@ -230,7 +230,7 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Le
   plan.holds.loader = plan.feed.lease();
   if (given.train_dataloader && plan.from.batch_in_epoch > 0)
     check_position(plan.feed, state.seed, progress().loader_epoch(), plan.from.batch_in_epoch);
-  checkpoints.begin_fit();
+  checkpoints.begin_fit(fits.next);
   return plan;
 }
 

@@ -79,7 +79,7 @@ TEST_CASE("Without a save_folder nothing is saved, noted or told") {
   const Warnings warnings;
   Checkpoints& none = *run.checkpoints;
   none.begin_run(/*has_callbacks=*/true);
-  none.begin_fit();
+  none.begin_fit(0);
   none.note_step();
   none.note_trained();
   run.end_epoch();
@@ -104,7 +104,7 @@ TEST_CASE("Without a save_folder nothing is saved, noted or told") {
 TEST_CASE("What is due is saved once, and the end of a fit saves what is not saved yet") {
   const Folder folder;
   Saving run(folder / "ck");
-  run.checkpoints->begin_fit();
+  run.checkpoints->begin_fit(0);
   run.end_epoch();
   CHECK(run.checkpoints->have_batch());
   run.checkpoints->save_last();
@@ -141,7 +141,7 @@ TEST_CASE("A run is begun again unless it was refused, has ended well, or has a 
   {
     Saving saved(folder / "ck");
     saved.checkpoints->begin_run(/*has_callbacks=*/true);
-    saved.checkpoints->begin_fit();
+    saved.checkpoints->begin_fit(0);
     saved.end_epoch();
     saved.checkpoints->finish();
     saved.checkpoints->end_run(/*well=*/false);
