@@ -168,7 +168,7 @@ void Checkpoints::check_fit(const FitOutline& fit, const Feed& feed, bool may_se
   tell_direction(*saver_, *options_.save_best, fit);
 }
 
-void Checkpoints::begin_fit(std::int64_t number) {
+void Checkpoints::begin_fit(std::int64_t number) const {
   if (saver_) saver_->begin_fit(state_);
   if (trainers_) trainers_->begin_fit(number);
 }

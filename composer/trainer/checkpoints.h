@@ -54,7 +54,7 @@ class Checkpoints {
   // When a fit begins. What would prevent a later checkpoint from being written, or from being the best, is an error.
   void check_trainers() const;  // those that resume together, before the first fit
   void check_fit(const FitOutline& fit, const Feed& feed, bool may_set_metrics) const;
-  void begin_fit(std::int64_t number);
+  void begin_fit(std::int64_t number) const;
   void check_parts() const { together_.check_folder(saver_.get()); }
   void check_first_batch() const;  // which has no tokens
   void count_from_zero();
