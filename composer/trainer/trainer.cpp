@@ -200,11 +200,9 @@ void Trainer::Impl::release() {
   const bool well = fits.end_well() && !fit;  // one that was dropped is to be begun again
   engine.close();
   if (!run_link) return;  // a trial, which has nothing of its own
+  if (fit && !fit->skipped) checkpoints.warn_of_unsaved();
   run_link->cut();
-  if (fit) {
-    if (!fit->skipped) checkpoints.warn_of_unsaved();
-    finish_fit();
-  }
+  if (fit) finish_fit();
   if (state.optimizer && options.optimizer.made()) rates.schedules().withdraw(*state.optimizer);
   run_link.reset();
   checkpoints.end_run(well);

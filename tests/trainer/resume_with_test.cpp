@@ -418,6 +418,66 @@ TEST_CASE("Going back, trainers of resume_with keep what was saved by hand, what
   CHECK(fs::exists(folder / "first/mine"));
 }
 
+TEST_CASE("What was saved by hand at a batch to which the run has gone back since is no checkpoint in common") {
+  const Folder folder;
+  const Warnings quiet;
+  const auto made = [&](const char* own, const char* other) {
+    TrainerOptions options = one_of_two(folder, own, other);
+    options.max_duration = "16ba";
+    options.save_num_checkpoints_to_keep = -1;
+    return std::make_unique<Trainer>(std::move(options));
+  };
+  const auto train = [](Trainer& trainer, std::int64_t until) {
+    while (trainer.state().timestamp.batch < until) trainer.step();
+  };
+  const auto remove = [&](const char* own, std::int64_t batch) {  // as if it was still being written
+    for (const saving::Found& found : saving::list_checkpoints(folder / own))
+      if (found.manifest.time.batch == batch && !found.manifest.by_hand) fs::remove_all(found.path);
+  };
+  {
+    const auto first = made("a", "b"), second = made("b", "a");
+    first->begin(), second->begin();
+    for (const std::int64_t batch : {2, 4, 6, 8}) train(*first, batch), train(*second, batch);
+    train(*first, 10);
+    first->save_checkpoint("mine");
+  }
+  remove("b", 8);
+  {
+    const auto first = made("a", "b"), second = made("b", "a");
+    CHECK(first->state().timestamp.batch == 6);
+    first->begin(), second->begin();
+    for (const std::int64_t batch : {8, 10}) train(*first, batch), train(*second, batch);
+  }
+  remove("a", 10);
+  const auto first = made("a", "b"), second = made("b", "a");
+  CHECK(fs::exists(folder / "a/mine"));
+  CHECK(first->state().timestamp.batch == 8);
+  CHECK(second->state().timestamp.batch == 8);
+}
+
+TEST_CASE("Trainers of resume_with whose folders lie in one another each go on from their own checkpoints") {
+  const Folder folder;
+  const Warnings quiet;
+  const auto options_of = [&](const char* own, const char* other, double lr) {
+    TrainerOptions options = one_of_two(folder, own, other);
+    options.run_name = "gan";
+    options.optimizer = optim::sgd({.lr = lr});
+    return options;
+  };
+  const auto run = [&](std::int64_t batches) {
+    Trainer outer(options_of("gan", "gan/judge", 0.1)), inner(options_of("gan/judge", "gan", 0.02));
+    outer.begin(), inner.begin();
+    for (std::int64_t batch = 0; batch < batches && outer.step(); ++batch) inner.step();
+    const std::pair weights(weights_of(outer), weights_of(inner));
+    return weights;
+  };
+  run(6);
+  Trainer outer(options_of("gan", "gan/judge", 0.1)), inner(options_of("gan/judge", "gan", 0.02));
+  CHECK(outer.resumed_from() == folder / "gan/ep1-ba6");
+  CHECK(inner.resumed_from() == folder / "gan/judge/ep1-ba6");
+  CHECK(!weights_of(outer).equal(weights_of(inner)));
+}
+
 TEST_CASE("Options with which trainers of resume_with could have no checkpoint in common are refused") {
   const Folder folder;
   const auto refused = [&](const std::function<void(TrainerOptions&)>& change, const char* what) {
