@@ -19,7 +19,7 @@ namespace {
 
 struct Names {
   util::Pattern pattern;
-  std::vector<std::int64_t Timestamp::*> fields;  // of its groups; null: any number
+  std::vector<const util::Count*> counts;  // of its groups; null: any number
 };
 
 std::string escaped(std::string_view text) {
@@ -32,7 +32,7 @@ std::string escaped(std::string_view text) {
 }
 
 Names names_of(const std::string& format, const std::string& run_name) {
-  std::vector<std::int64_t Timestamp::*> fields;
+  std::vector<const util::Count*> counts;
   std::string text;
   for (const util::NamePart& part : util::parts_of_name(format)) {
     if (!part.placeholder || util::is_known(part.name, /*with_time=*/false)) {
@@ -40,26 +40,33 @@ Names names_of(const std::string& format, const std::string& run_name) {
       continue;
     }
     text += part.spec.empty() ? "([0-9.]+)" : "(.+)";
-    fields.push_back(nullptr);
+    counts.push_back(nullptr);
     if (!part.spec.empty() && std::string_view("xXob").find(part.spec.back()) != std::string_view::npos) continue;
-    for (const util::Count& count : util::kCounts)  // those within an epoch say nothing by themselves
-      if (count.total && count.in_names && part.name == count.name) fields.back() = count.field;
+    for (const util::Count& count : util::kCounts)
+      if (count.in_names && part.name == count.name) counts.back() = &count;
   }
-  return {.pattern = util::Pattern("the names of checkpoints", text), .fields = std::move(fields)};
+  return {.pattern = util::Pattern("the names of checkpoints", text), .counts = std::move(counts)};
 }
 
-// Without a count from the start of training, a name is used again and again: every one may come.
+// Without padding and separators.
+std::int64_t number_in(std::string text) {
+  std::erase_if(text, [](char c) { return c < '0' || c > '9'; });
+  std::int64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// Counts within an epoch say nothing by themselves. Without a count from the start of training, a name is used again
+// and again: every one may come.
 bool is_later(const std::vector<std::string>& groups, const Names& names, const Timestamp& now) {
-  if (std::ranges::all_of(names.fields, [](auto field) { return field == nullptr; })) return true;
-  for (std::size_t i = 0; i < names.fields.size(); ++i) {
-    if (!names.fields[i]) continue;
-    std::string text = groups[i];
-    std::erase_if(text, [](char c) { return c < '0' || c > '9'; });  // padding and separators
-    std::int64_t count = 0;
-    std::from_chars(text.data(), text.data() + text.size(), count);
-    if (count > now.*names.fields[i]) return true;
+  bool has_total = false;
+  for (std::size_t i = 0; i < names.counts.size(); ++i) {
+    const util::Count* const count = names.counts[i];
+    if (!count || !count->total) continue;
+    has_total = true;
+    if (number_in(groups[i]) > now.*count->field) return true;
   }
-  return false;
+  return !has_total;
 }
 
 }  // namespace
@@ -81,6 +88,18 @@ std::optional<Conflict> find_conflict(const fs::path& folder, const std::string&
     return Conflict{.path = below.path, .reason = "was not written by this run"};
   }
   return std::nullopt;
+}
+
+bool is_name_of(const std::string& format, const std::string& run_name, const std::string& name) try {
+  const Names names = names_of(format, run_name);
+  const auto groups = names.pattern.groups_in(name);
+  if (!groups) return false;
+  Timestamp time;
+  for (std::size_t i = 0; i < names.counts.size(); ++i)
+    if (names.counts[i]) time.*names.counts[i]->field = number_in((*groups)[i]);
+  return format_name(format, run_name, &time) == name;
+} catch (const ConfigError&) {
+  return false;  // the run's name makes none, which is told when a fit begins
 }
 
 void check_format(const std::string& option, const std::string& format, bool with_time) {

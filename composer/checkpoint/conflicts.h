@@ -22,6 +22,9 @@ COMPOSER_EXPORT std::optional<Conflict> find_conflict(const std::filesystem::pat
                                                       const std::string& run_name, const Timestamp& now,
                                                       const std::string& run_id, FileSystem& files = real_files());
 
+// Whether a checkpoint may get this name from `format`, as far as its placeholders are counts.
+COMPOSER_EXPORT bool is_name_of(const std::string& format, const std::string& run_name, const std::string& name);
+
 // Throws ConfigError for a placeholder that format_name() does not know.
 COMPOSER_EXPORT void check_format(const std::string& option, const std::string& format, bool with_time);
 

@@ -46,6 +46,20 @@ bool is_or_follows(std::string_view name, std::string_view other) {
   return name.find_first_not_of("0123456789", other.size() + 1) == std::string_view::npos;
 }
 
+// As the name of a checkpoint, and the name of none. One that is that of all is told when a fit begins.
+std::string link_name(const RunSaverOptions& options, const std::string& run_name, const OptionNames& names) {
+  const std::string option = names.name("latest_filename");
+  std::string link = format_name(options.latest_filename, run_name, /*time=*/nullptr, option);
+  if (link.empty()) return link;
+  check_name(link, "", option.c_str());
+  if (!util::has_time(options.filename)) return link;
+  for (std::filesystem::path path = link; !path.empty(); path = path.parent_path())
+    if (is_name_of(options.filename, run_name, path))
+      throw ConfigError(option, ": the name ", link, " is that of a checkpoint, because ", names.name("filename"),
+                        " is ", options.filename, "; choose another name");
+  return link;
+}
+
 // Of the program's fits, the one that was begun last, as the run has it; unset: of weights alone.
 std::optional<std::int64_t> fit_of(const StateDict& all) {
   const StateValue* fit = all.find("fit");
@@ -81,7 +95,7 @@ RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state
   saving::check(options_, owner_.names);
   saver_ = std::make_unique<Saver>(
       SaverOptions{.folder = std::filesystem::absolute(format_name(options_.folder, state.run_name)),
-                   .latest = format_name(options_.latest_filename, state.run_name),
+                   .latest = link_name(options_, state.run_name, owner_.names),
                    .keep = options_.num_checkpoints_to_keep,
                    .best = options_.best,
                    .on_failure = options_.on_failure,

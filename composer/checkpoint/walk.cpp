@@ -41,7 +41,11 @@ void add(const fs::path& folder, FileSystem& files, std::vector<Below>& all) {
 std::vector<Below> walk(const fs::path& folder, FileSystem& files) {
   std::vector<Below> all;
   const Type type = files.type(folder);
-  if (type != Type::NONE && type != Type::FILE) add(folder, files, all);
+  try {
+    if (type == Type::FOLDER || type == Type::LINK) add(folder, files, all);
+  } catch (const FileError& error) {
+    if (type != Type::LINK || !error.is_missing()) throw;  // else it leads to no folder
+  }
   return all;
 }
 

@@ -8,6 +8,7 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
@@ -52,6 +53,10 @@ TEST_CASE("What cannot be saved is an error at the start of fit() that names it,
        "301 bytes"},
       {"a file in the place of the folder",
        [](TrainerOptions&, const fs::path& folder) { std::ofstream(folder / "ck") << "x"; }, "cannot write"},
+      {"a device in the place of the folder", [](TrainerOptions& o, const fs::path&) { o.save_folder = "/dev/null"; },
+       "save_folder: /dev/null: cannot write"},
+      {"a link to nothing in the place of the folder",
+       [](TrainerOptions&, const fs::path& folder) { fs::create_symlink("nothing", folder / "ck"); }, "cannot write"},
       {"a folder that cannot be made",
        [](TrainerOptions& o, const fs::path&) { o.save_folder = "/proc/self/nothing/ck"; }, "cannot write"},
   };
@@ -71,6 +76,29 @@ TEST_CASE("What cannot be saved is an error at the start of fit() that names it,
     CHECK(said.find(row.text) != std::string::npos);
     CHECK(trainer.state().timestamp.batch == 0);
   }
+}
+
+TEST_CASE("A link's name is checked as that of a checkpoint when the trainer is made, and may be no checkpoint's") {
+  const Folder folder;
+  const auto said = [&](const char* link, const char* filename = "ep{epoch}-ba{batch}", const char* run_name = "r") {
+    TrainerOptions options = options_in(folder.path());
+    options.run_name = run_name;
+    options.save_filename = filename;
+    options.save_latest_filename = link;
+    return error_of([&] { const Trainer trainer(std::move(options)); });
+  };
+  CHECK(said("../l") == "save_latest_filename: the name ../l leaves save_folder");
+  CHECK(said("/tmp/l") == "save_latest_filename: the name /tmp/l is an absolute path; it must lie below save_folder");
+  CHECK(said(".tmp-l").starts_with("save_latest_filename: the name .tmp-l begins with .tmp-"));
+  CHECK(said("ep1-ba8") ==
+        "save_latest_filename: the name ep1-ba8 is that of a checkpoint, because save_filename is ep{epoch}-ba{batch}; "
+        "choose another name");
+  CHECK(said("ep1-ba8/x").find("is that of a checkpoint") != std::string::npos);
+  CHECK(said("0003-0012", "{epoch:04}-{batch_in_epoch:04}").find("is that of a checkpoint") != std::string::npos);
+  CHECK(said("r-1", "{run_name}-{batch}").find("is that of a checkpoint") != std::string::npos);
+  for (const char* link : {"latest", "latest-rank{rank}.pt", "ep1-bax", "sub/ep1-ba8", ""})
+    CHECK(said(link) == "no error");
+  for (const char* link : {"latest", "latest-1", "3-12"}) CHECK(said(link, "{epoch:04}") == "no error");
 }
 
 TEST_CASE("The error of a folder that cannot be written says why in its own text") {
