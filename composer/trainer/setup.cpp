@@ -57,9 +57,9 @@ void check_can_be_sharded(const optim::Optimizer& optimizer, std::int64_t zero_s
 }
 
 // What is left of the run when schedules are scaled by `ratio`.
-OptionalTime scaled(OptionalTime max_duration, double ratio, bool has_schedulers) {
+OptionalTime scaled(OptionalTime max_duration, double ratio, bool has_schedulers, const char* where = "") {
   if (ratio == 1) return max_duration;
-  if (!has_schedulers) throw ConfigError("scale_schedule_ratio: ", ratio, " has no effect without schedulers");
+  if (!has_schedulers) throw ConfigError("scale_schedule_ratio: ", ratio, " has no effect without schedulers", where);
   if (!max_duration) return max_duration;
   const Time shorter = *max_duration * ratio;
   if (shorter.count() == 0)
@@ -389,7 +389,7 @@ OptionalTime Trainer::Impl::goal_of(const FitOptions& fit, const Timestamp& from
 OptionalTime Trainer::Impl::end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from,
                                    const Feed& feed, bool needs_limit) const {
   OptionalTime until = goal;
-  until = scaled(until, fit.scale_schedule_ratio, !fit.schedulers.empty());
+  until = scaled(until, fit.scale_schedule_ratio, !fit.schedulers.empty(), " in the same fit()");
   if (fit.step_schedulers_every_batch && fit.schedulers.empty())
     throw ConfigError("step_schedulers_every_batch: has no effect without schedulers in the same fit()");
   if (!until && needs_limit)

@@ -118,6 +118,14 @@ TEST_CASE("A scale_schedule_ratio that fit() is given is of that fit only, and d
   CHECK(trainer.state().timestamp.epoch == 8);
 }
 
+TEST_CASE("A scale_schedule_ratio of fit() needs schedulers in the same fit(), also if the trainer has some") {
+  TrainerOptions options = tiny_options();
+  options.schedulers = {optim::linear()};
+  Trainer trainer(std::move(options));
+  CHECK_THROWS_WITH_AS(trainer.fit({.duration = "2ep", .scale_schedule_ratio = 0.5}),
+                       "scale_schedule_ratio: 0.5 has no effect without schedulers in the same fit()", ConfigError);
+}
+
 TrainerOptions saved_options(const Folder& folder, std::int64_t batch_size, const char* duration) {
   TrainerOptions options = tiny_options();
   options.train_dataloader = tiny_loader(32, batch_size);
