@@ -47,10 +47,16 @@ std::string own_glob(const std::string& glob) {
 
 }  // namespace
 
+std::vector<std::string> leave_out(StateDict& state, const std::vector<std::string>& globs) {
+  std::vector<std::string> idle;
+  for (const std::string& glob : globs)
+    if (!remove(state, own_glob(glob), "")) idle.push_back(glob);
+  return idle;
+}
+
 void ignore_keys(StateDict& state, const std::vector<std::string>& globs) {
-  for (const std::string& glob : globs) {
-    if (!remove(state, own_glob(glob), "")) warn(join("ignore_keys: ", glob, " matches nothing in the checkpoint"));
-  }
+  for (const std::string& glob : leave_out(state, globs))
+    warn(join("ignore_keys: ", glob, " matches nothing in the checkpoint"));
 }
 
 }  // namespace composer::saving

@@ -8,8 +8,10 @@
 namespace composer::saving {
 
 // Removes the entries that fit a glob: "optimizer/*", "rng", "callbacks/EarlyStopper". A * stands for any characters,
-// including /. A glob that begins with Composer's "state/" uses Composer's names, such as "state/optimizers". Warns of
-// a glob that fits nothing.
+// including /. A glob that begins with Composer's "state/" uses Composer's names, such as "state/optimizers". Returns
+// the globs that fit nothing.
+COMPOSER_EXPORT std::vector<std::string> leave_out(StateDict& state, const std::vector<std::string>& globs);
+// The same, and warns of those.
 COMPOSER_EXPORT void ignore_keys(StateDict& state, const std::vector<std::string>& globs);
 
 }  // namespace composer::saving

@@ -15,6 +15,7 @@
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/run_lock.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/util/name_format.h"
@@ -227,7 +228,9 @@ void RunSaver::prepare(const State& state) {
     saver_->free_links();
     ask_direction(state);
     check_conflicts(state);
-    saver_->check_writable(manifest(options_.filename, state), state.run->snapshot(options_.weights_only));
+    StateDict all = state.run->snapshot(options_.weights_only);
+    drop_ignored(all);
+    saver_->check_writable(manifest(options_.filename, state), all);
     if (!lock_) saver_->probe();
     saver_->clean_up();
   } catch (const std::filesystem::filesystem_error& error) {
@@ -373,6 +376,14 @@ std::string RunSaver::made_before(const std::string& name, const State& state) c
   }
 }
 
+// Returns those of the globs that fit nothing.
+std::vector<std::string> RunSaver::drop_ignored(StateDict& all) const {
+  std::vector<std::string> idle = leave_out(all, options_.ignore_keys);
+  if (all.find("model")) return idle;
+  throw ConfigError(owner_.names.name("ignore_keys"), ": ", listed(options_.ignore_keys),
+                    " leaves out all weights, and a checkpoint without weights cannot be loaded");
+}
+
 // Every checkpoint that is written comes this way. Returns the name that it gets.
 std::string RunSaver::take(const std::string& name, Manifest manifest, const State& state, bool by_hand) {
   resumed_.reset();
@@ -385,7 +396,10 @@ std::string RunSaver::take(const std::string& name, Manifest manifest, const Sta
   saver_->plan(manifest, planned);
   StateDict all = state.run->snapshot(options_.weights_only);
   manifest.fit = fit_of(all);
-  ignore_keys(all, options_.ignore_keys);
+  const std::vector<std::string> idle = drop_ignored(all);
+  if (!has_saved_)
+    for (const std::string& glob : idle)
+      warn(join(owner_.names.name("ignore_keys"), ": ", glob, " matches nothing in the checkpoint"));
   const std::string given = manifest.name;
   saver_->save(std::move(manifest), all);
   if (!by_hand) saved_weights_ = planned.weights;

@@ -155,6 +155,7 @@ class COMPOSER_EXPORT RunSaver {
   void fail_or_warn(const std::exception& error) const;
   void check_newest() const;
   void delete_later(const State& state);
+  std::vector<std::string> drop_ignored(StateDict& all) const;
   std::string take(const std::string& name, Manifest manifest, const State& state, bool by_hand);
   void warn_if_late(const State& state) const;
   void check();

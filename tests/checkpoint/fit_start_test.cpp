@@ -101,6 +101,32 @@ TEST_CASE("A link's name is checked as that of a checkpoint when the trainer is 
   for (const char* link : {"latest", "latest-1", "3-12"}) CHECK(said(link, "{epoch:04}") == "no error");
 }
 
+TEST_CASE("save_ignore_keys that leave out all weights are an error before the first batch") {
+  for (const char* glob : {"*", "model/*", "model", "state/model/*"}) {
+    CAPTURE(glob);
+    const Folder folder;
+    TrainerOptions options = options_in(folder.path());
+    options.save_ignore_keys = {"rng", glob};
+    Trainer trainer(std::move(options));
+    const std::string said = error_of([&] { trainer.fit(); });
+    CHECK(said.starts_with(join("save_ignore_keys: rng, ", glob, " leaves out all weights")));
+    CHECK(trainer.state().timestamp.batch == 0);
+  }
+}
+
+TEST_CASE("save_ignore_keys may leave out what cannot be saved, and a glob that fits nothing is told once") {
+  const Folder folder;
+  TrainerOptions options = options_in(folder.path());
+  options.model->register_buffer("b", at::zeros({3}, at::kComplexDouble));
+  options.save_ignore_keys = {"model/b", "nothing/*"};
+  options.save_interval = "1ba";
+  const Warnings warnings;
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(trainer.saved_checkpoints().size() == 4);
+  CHECK(warnings.texts == std::vector<std::string>{"save_ignore_keys: nothing/* matches nothing in the checkpoint"});
+}
+
 TEST_CASE("The error of a folder that cannot be written says why in its own text") {
   const Folder folder;
   std::ofstream(folder / "ck") << "x";
