@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 #include <typeinfo>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -73,6 +74,16 @@ bool is_chosen(const Interval& eval_interval) {
   return eval_interval.time().as_double() != 0 && to_string(eval_interval.time()) != "1ep";
 }
 
+// Of options that say how to load, where there is nothing to load.
+void warn_of_idle_loading(const TrainerOptions& options) {
+  const TrainerOptions usual;
+  std::vector<std::string> idle;
+  for (const Option<TrainerOptions>& option : trainer_options())
+    if (option.name.starts_with("load_") && text_of(option.value(options)) != text_of(option.value(usual)))
+      idle.push_back(option.name);
+  if (!idle.empty()) warn(join(listed(idle), idle.size() == 1 ? " has" : " have", " no effect without a load_path"));
+}
+
 // What the loaders declare of the metric of save_best, whether it has been measured yet or not.
 void tell_direction(saving::RunSaver& saver, const saving::Best& best, const FitOutline& fit) {
   for (const FitOutline::Source& source : fit.sources)
@@ -101,6 +112,7 @@ void check_options(const TrainerOptions& options, at::Device device) {
     warn("microbatch_memory has no effect unless device_train_microbatch_size or that of an evaluator is \"auto\"");
   check_labels(options.train_dataloader_label, labels);
   if (options.save_best && options.save_folder.empty()) warn("save_best has no effect without a save_folder");
+  if (options.load_path.empty()) warn_of_idle_loading(options);
   if (options.eval_dataloader.empty() && options.eval_subset_num_batches != -1)
     warn("eval_subset_num_batches has no effect without an eval_dataloader");
   if (options.eval_dataloader.empty() && is_chosen(options.eval_interval))
@@ -215,6 +227,8 @@ Trainer::Impl::FitPlan Trainer::Impl::plan_fit(const FitOptions& given, Fits::Le
   const std::vector<EvalRun>& runs = plan.evaluators.empty() ? evaluations.runs() : plan.evaluators;
   if (given.eval_dataloader.empty() && (is_chosen(given.eval_interval) || given.eval_subset_num_batches != -1))
     warn("fit: eval_interval and eval_subset_num_batches have no effect without an eval_dataloader beside them");
+  if (!given.train_dataloader && given.train_dataloader_label != FitOptions{}.train_dataloader_label)
+    warn("fit: train_dataloader_label has no effect without a train_dataloader beside it");
   plan.rates.schedules().set_endless(!plan.until);
   plan.rates.schedules().check(plan.from, plan.until, plan.feed.num_batches());
   if (resumption.found) check_same_batches(resumption.hyperparameters_before, plan.from, plan.feed);

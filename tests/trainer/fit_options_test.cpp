@@ -1,4 +1,9 @@
 // What fit() and eval() are given, beside what the trainer was built with.
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <torch/nn/modules/container/sequential.h>
 
 #include "composer/core/error.h"
@@ -88,6 +93,36 @@ TEST_CASE("Options of evaluation that fit() is given are warned of if there is n
   CHECK(warnings_of({.eval_subset_num_batches = 1}, false).size() == 1);
   CHECK(warnings_of({}, false).empty());
   CHECK(warnings_of({.eval_dataloader = tiny_loader(4, 4), .eval_interval = "1ba"}, false).empty());
+}
+
+TEST_CASE("Options that say how to load are warned of if there is nothing to load") {
+  const auto warnings_of = [](const std::function<void(TrainerOptions&)>& change) {
+    TrainerOptions options = tiny_options();
+    change(options);
+    const Warnings warnings;
+    const Trainer trainer(std::move(options));
+    return warnings.texts;
+  };
+  CHECK(warnings_of([](TrainerOptions&) {}).empty());
+  CHECK(warnings_of([](TrainerOptions& o) { o.load_weights_only = true; }) ==
+        std::vector<std::string>{"load_weights_only has no effect without a load_path"});
+  CHECK(warnings_of([](TrainerOptions& o) {
+          o.load_strict_model_weights = false;
+          o.load_rename = {{.from = "a", .to = "b"}};
+          o.load_ignore_keys = {"rng"};
+        }) ==
+        std::vector<std::string>{"load_strict_model_weights, load_rename, load_ignore_keys have no effect without a "
+                                 "load_path"});
+}
+
+TEST_CASE("A label that fit() is given for no loader is warned of") {
+  Trainer trainer(tiny_options());
+  const Warnings warnings;
+  trainer.fit({.train_dataloader_label = "ft", .duration = "1ba"});
+  CHECK(warnings.texts ==
+        std::vector<std::string>{"fit: train_dataloader_label has no effect without a train_dataloader beside it"});
+  trainer.fit({.train_dataloader = tiny_loader(16, 4), .train_dataloader_label = "ft", .duration = "1ba"});
+  CHECK(warnings.texts.size() == 1);
 }
 
 TEST_CASE("A subset that fit() is given is of that fit only") {
