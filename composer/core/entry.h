@@ -53,9 +53,10 @@ using ListOf =
 
 }  // namespace detail
 
-// A plug-in whose constructor takes Options, or nothing.
+// A plug-in whose constructor takes Options, or nothing. Throws ConfigError for two options of one name.
 template <class T, class Options = detail::NoOptions, class List = detail::ListOf<T>>
 Entry<List> entry(std::string name, std::string summary, std::vector<Option<Options>> options = {}) {
+  detail::check_names(name, options);
   auto add_to = [name, options](List& list, const Settings& settings) {
     std::vector<std::string> known;
     known.reserve(options.size());

@@ -78,6 +78,11 @@ COMPOSER_EXPORT void read_text(const std::string& text, std::optional<std::uint6
 COMPOSER_EXPORT void read_text(const std::string& text, std::optional<bool>& value);
 COMPOSER_EXPORT void read_text(const std::string& text, std::vector<std::string>& value);  // separated by commas
 
+template <class T>
+concept HasText = requires(T& value) {
+  read_text(std::string(), value);
+};
+
 COMPOSER_EXPORT std::string to_text(const std::string& value);
 COMPOSER_EXPORT std::string to_text(const std::filesystem::path& value);
 COMPOSER_EXPORT std::string to_text(double value);
@@ -271,10 +276,18 @@ struct Field : Option<Options> {
 // or Time that may be optional.
 template <class Options, class T>
 Field<Options, T> option(std::string name, T Options::*member) {
-  return {{{std::move(name), detail::type_name<T>(), detail::to_text(Options{}.*member)},
-           [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); },
-           [member](const Options& options) { return detail::to_value(options.*member); }},
-          member};
+  static_assert(
+      detail::HasText<T>,
+      "an option is a std::string, std::filesystem::path, double, bool, std::int64_t, Seconds, Time, Interval, "
+      "std::vector<std::string>, OptionalTime, or std::optional of a std::int64_t, std::uint64_t, bool or Time; "
+      "an enum needs its values with their names as a third argument");
+  if constexpr (detail::HasText<T>)
+    return {{{std::move(name), detail::type_name<T>(), detail::to_text(Options{}.*member)},
+             [member](Options& options, const std::string& text) { detail::read_text(text, options.*member); },
+             [member](const Options& options) { return detail::to_value(options.*member); }},
+            member};
+  else
+    return {{}, member};
 }
 
 // An enum, or anything else of a few values that have names.
@@ -329,6 +342,7 @@ void check(const Options& options, const std::vector<Option<Options>>& list, con
 // The options by name: for local_hparams() of a plug-in.
 template <class Options>
 StateDict describe(const Options& options, const std::vector<Option<Options>>& list) {
+  detail::check_names("describe", list);
   StateDict described;
   for (const auto& option : list)
     if (option.is_logged()) described[option.name] = option.value(options);

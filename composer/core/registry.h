@@ -41,11 +41,30 @@ struct Entry {
   }
 };
 
+namespace detail {
+
+[[noreturn]] COMPOSER_EXPORT void throw_unknown(std::string_view what, std::string_view given,
+                                                const std::vector<std::string>& known);
+COMPOSER_EXPORT void check_unique(std::string_view who, std::vector<std::string> names);
+
+// Throws ConfigError if one has no name, or two have the same.
+template <class List>
+void check_names(std::string_view who, const List& list) {
+  std::vector<std::string> names;
+  names.reserve(list.size());
+  for (const auto& one : list) names.push_back(one.name);
+  check_unique(who, std::move(names));
+}
+
+}  // namespace detail
+
 // The plug-ins of one room, in the order of their names.
 template <class List>
 class Registry {
  public:
+  // Throws ConfigError for two entries of one name, or one without a name.
   Registry(std::initializer_list<Entry<List>> entries) {
+    detail::check_names("registry", entries);
     for (const auto& entry : entries) entries_.emplace(entry.name, entry);
   }
   // Throws ConfigError, with the names there are, for another one.
@@ -60,13 +79,6 @@ class Registry {
  private:
   std::map<std::string, Entry<List>, std::less<>> entries_;
 };
-
-namespace detail {
-
-[[noreturn]] COMPOSER_EXPORT void throw_unknown(std::string_view what, std::string_view given,
-                                                const std::vector<std::string>& known);
-
-}  // namespace detail
 
 template <class List>
 const Entry<List>& Registry<List>::find(std::string_view name) const {

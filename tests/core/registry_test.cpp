@@ -61,6 +61,21 @@ std::string error(const Settings& settings) {
 
 }  // namespace
 
+TEST_CASE("Two options or two entries of one name, and an empty name, are errors when they are described") {
+  using O = WatcherOptions;
+  const auto made = [](std::vector<Option<O>> options) { entry<Watcher, O>("watcher", "Watches", std::move(options)); };
+  CHECK_NOTHROW(made({option("a", &O::share), option("b", &O::count)}));
+  CHECK_THROWS_WITH_AS(made({option("a", &O::share), option("b", &O::loud), option("a", &O::count)}),
+                       "watcher: \"a\" is there twice", ConfigError);
+  CHECK_THROWS_WITH_AS(made({option("", &O::share)}), "watcher: a name is empty", ConfigError);
+  CHECK_THROWS_WITH_AS(describe(O{}, std::vector<Option<O>>{option("a", &O::share), option("a", &O::count)}),
+                       "describe: \"a\" is there twice", ConfigError);
+  using Entries = Registry<Callbacks>;
+  CHECK_THROWS_WITH_AS(Entries({entry<Plain>("plain", "x"), entry<Plain>("plain", "y")}),
+                       "registry: \"plain\" is there twice", ConfigError);
+  CHECK_THROWS_WITH_AS(Entries({entry<Plain>("", "x")}), "registry: a name is empty", ConfigError);
+}
+
 TEST_CASE("A registry makes a plug-in with the options given as text") {
   const WatcherOptions options = made({{"monitor", "acc"},
                                        {"share", "1e-3"},
