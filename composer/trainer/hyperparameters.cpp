@@ -84,6 +84,11 @@ bool add_named(StateDict& into, const std::string& group, const torch::optim::Op
 constexpr const char* kOptimizer = "optimizer/";
 constexpr const char* kGroups = "optimizer/groups";
 
+// How many ranks train, which is logged and is none of what a run goes on with.
+bool is_of_ranks(const std::string& name) {
+  return name == "num_nodes" || name == "num_cpus_per_node" || name == "num_gpus_per_node";
+}
+
 // Whether there are more or fewer parameter groups, whose options then have other names.
 bool is_regrouped(const StateDict& before, const StateDict& now) {
   const StateValue *then = before.find(kGroups), *groups = now.find(kGroups);
@@ -178,7 +183,8 @@ void warn_of_changes(const StateDict& before, const StateDict& now) {
           join("\n  ", name, ": ", old ? text_of(*old) : "none", " -> ", value ? text_of(*value) : "none"));
   };
   const StateDict differing = changed(before, now);
-  for (const auto& [name, value] : differing.entries()) add(name, before.find(name), &value);
+  for (const auto& [name, value] : differing.entries())
+    if (!is_of_ranks(name)) add(name, before.find(name), &value);
   for (const auto& [name, value] : before.entries())
     if (!now.find(name)) add(name, &value, nullptr);
   if (changes.empty()) return;

@@ -183,6 +183,20 @@ TEST_CASE("A hyperparameter that changes in its 7th digit has changed, and the w
   CHECK(warnings.say("plain: 0.5 -> 0.25"));
 }
 
+TEST_CASE("A run that goes on with another number of ranks, or on GPUs, is told of none of it") {
+  StateDict before, now;
+  before["num_nodes"] = std::int64_t{2}, now["num_nodes"] = std::int64_t{1};
+  before["num_cpus_per_node"] = std::int64_t{2}, now["num_cpus_per_node"] = std::int64_t{1};
+  before["num_gpus_per_node"] = std::int64_t{8}, now["num_gpus_per_node"] = std::int64_t{4};
+  const Warnings warnings;
+  warn_of_changes(before, now);
+  CHECK(warnings.texts.empty());
+  before["rate"] = 0.1, now["rate"] = 0.2;
+  warn_of_changes(before, now);
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(warnings.texts[0].ends_with("than it had:\n  rate: 0.1 -> 0.2"));
+}
+
 TEST_CASE("A resumed run warns of a schedule and a rate that change in their 7th digit") {
   const Folder folder;
   const auto run = [&](const char* until, double lr, double alpha) {
