@@ -412,7 +412,10 @@ OptionalTime Trainer::Impl::end_of(const FitOptions& fit, const OptionalTime& go
   check_limit(*until, "max_duration", options.iteration_length);
   check_epochs_end(*until, options.iteration_length, feed);
   const bool has_work = resumption.found || fits.owes() || evaluations.has_pending();
-  if (from.reached(*until) && !has_work)
+  const bool nothing_to_do = from.reached(*until) && !has_work;
+  if (nothing_to_do && fit.duration && fit.duration->count() == 0)
+    throw ConfigError("duration: is ", *fit.duration, ", so there is nothing to do");
+  if (nothing_to_do)
     throw ConfigError("max_duration: training has already reached ", *until,
                       ", so there is nothing to do; give fit() a duration, or reset_time");
   return until;

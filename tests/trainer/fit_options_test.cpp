@@ -153,6 +153,11 @@ TEST_CASE("A scale_schedule_ratio that fit() is given is of that fit only, and d
   CHECK(trainer.state().timestamp.epoch == 8);
 }
 
+TEST_CASE("A duration of nothing is told as what fit() was given") {
+  Trainer trainer(tiny_options());
+  CHECK_THROWS_WITH_AS(trainer.fit({.duration = "0ep"}), "duration: is 0ep, so there is nothing to do", ConfigError);
+}
+
 TEST_CASE("A scale_schedule_ratio of fit() needs schedulers in the same fit(), also if the trainer has some") {
   TrainerOptions options = tiny_options();
   options.schedulers = {optim::linear()};
