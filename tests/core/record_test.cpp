@@ -11,6 +11,7 @@
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
+#include "composer/util/wall_clock.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 
@@ -67,10 +68,14 @@ TEST_CASE("Destinations that keep what a call logs have one object, and one that
   Filtering filtering;
   Logger logger(state, {&first, &filtering, &second});
   const std::vector<LogEntry> entries = {{"a", at::full({}, 2.5)}, {"bc", std::string("text")}};
+  const double before = seconds_since_1970();
   logger.log_metrics(entries);
   logger.log_metrics(entries, 7);  // at the same address
+  const double after = seconds_since_1970();
   const Timestamp logged = state.timestamp;
   state.timestamp.batch = 4;
+  while (seconds_since_1970() <= after) {  // later than both calls
+  }
   for (const std::size_t call : {0, 1}) {
     const Record& record = *first.kept[call];
     CHECK(first.kept[call] == second.kept[call]);
@@ -80,7 +85,10 @@ TEST_CASE("Destinations that keep what a call logs have one object, and one that
     CHECK(record.kind() == Record::Kind::METRICS);
     CHECK(record.step() == (call == 0 ? 3 : 7));
     CHECK(record.timestamp() == logged);
-    CHECK(record.wall_time() > 1e9);
+    CHECK(record.wall_time() >= before);
+    CHECK(record.wall_time() <= after);
+    CHECK(filtering.kept[call]->wall_time() >= before);
+    CHECK(filtering.kept[call]->wall_time() <= after);
     REQUIRE(record.entries().size() == 2);
     CHECK(record.entries()[0].key == "a");
     CHECK(std::get<double>(record.entries()[0].value) == 2.5);

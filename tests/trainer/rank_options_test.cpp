@@ -35,6 +35,13 @@ using Changes = std::map<std::string, std::function<void(Options&)>>;
 // Why an option cannot be tried here, by name.
 using Untried = std::map<std::string, std::string>;
 
+// What the value of an option is told as, by name, where that is not its name.
+using ToldAs = std::map<std::string, std::string>;
+std::string name_in(const ToldAs& told_as, const std::string& name) {
+  const auto found = told_as.find(name);
+  return found == told_as.end() ? name : found->second;
+}
+
 // A text that the option reads as another value than its default.
 template <class Options>
 std::string other_text(const Option<Options>& option) {
@@ -126,7 +133,8 @@ std::string told(const std::function<void(TrainerOptions&)>& before, const std::
 // Both ranks are given `both`, and rank 1 what `given` makes of another value of one option.
 template <class Options>
 void check_compared(const std::vector<Option<Options>>& list, const Changes<Options>& changes, const Untried& untried,
-                    const std::function<Given(const std::function<void(Options&)>&)>& given, const Given& both = {}) {
+                    const ToldAs& told_as, const std::function<Given(const std::function<void(Options&)>&)>& given,
+                    const Given& both = {}) {
   for (const Option<Options>& option : list) {
     CAPTURE(option.name);
     const bool is_free = option.rules.compared == Compared::NEVER;
@@ -136,7 +144,10 @@ void check_compared(const std::vector<Option<Options>>& list, const Changes<Opti
     const Folder folder;
     for (const std::string& error : errors_of(folder, both, given(change_of(option, changes)))) {
       CAPTURE(error);
-      CHECK((error.find("the ranks differ: rank 0 has ") != std::string::npos) == !is_free);
+      const std::string differs = join("the ranks differ: rank 0 has ", name_in(told_as, option.name));
+      const bool says_it =
+          error.find(differs + " = ") != std::string::npos || error.find(differs + ": ") != std::string::npos;
+      CHECK(says_it == !is_free);
       CHECK(error.empty() == is_free);
     }
   }
@@ -172,12 +183,23 @@ TEST_CASE("Every option of a trainer is compared between ranks, or free to diffe
                      {"save_best", "needs a metric"},
                      {"resume_with", "needs another trainer"},
                      {"handle_signals", "is off in tests"}},
+                    {{"model", "module.weight"},
+                     {"train_dataloader", "train_samples"},
+                     {"eval_dataloader", "batches of evaluator eval"},
+                     {"optimizer", "optimizer/lr"},
+                     {"distributed", "virtual_shards"}},
                     [](const std::function<void(O&)>& change) { return Given{.trainer = change}; });
 }
 
 TEST_CASE("Every option of a trainer is a hyperparameter and told when a run goes on, or is not for a reason") {
   using O = TrainerOptions;
   const std::set<std::string> same_here = {"device", "allow_tf32", "deterministic_mode"};
+  const ToldAs told_as = {{"model", "parameters"},
+                          {"train_dataloader", "train_samples"},
+                          {"optimizer", "optimizer/lr"},
+                          {"distributed", "distributed/virtual_shards"}};
+  const std::map<std::string, std::string> not_in_list = {{"model", "does not fit the model"},
+                                                          {"seed", "the run goes on with its seed"}};
   const auto unchanged = hyperparameters([](O&) {});
   CHECK(hyperparameters([](O&) {}) == unchanged);
   const auto same = [](O&) {};
@@ -189,10 +211,17 @@ TEST_CASE("Every option of a trainer is a hyperparameter and told when a run goe
     CAPTURE(option.name);
     REQUIRE((option.tell || option.value));
     const auto change = change_of(option, changes_of_trainer());
-    CHECK(hyperparameters(change) != unchanged);
+    const std::string name = name_in(told_as, option.name);
+    const auto changed = hyperparameters(change);
+    REQUIRE(changed.contains(name));
+    CHECK((!unchanged.contains(name) || changed.at(name) != unchanged.at(name)));
     if (option.name == "max_duration") continue;
-    CHECK(told(same, change) != only);  // there and back
-    CHECK(told(change, same) != only);
+    const auto own = not_in_list.find(option.name);
+    const std::string expected = own == not_in_list.end() ? join("\n  ", name, ": ") : own->second;
+    for (const std::string& text : {told(same, change), told(change, same)}) {  // there and back
+      CAPTURE(text);
+      CHECK(text.find(expected) != std::string::npos);
+    }
   }
 }
 
@@ -213,6 +242,16 @@ TEST_CASE("Every option of a fit is compared between ranks, or free to differ fo
       {"precision", [](O& o) { o.precision = Precision::AMP_BF16; }},
   };
   check_compared<O>(fit_options(), changes, {},
+                    {{"train_dataloader", "train_samples"},
+                     {"train_subset_num_batches", "batches in train_dataloader"},
+                     {"duration", "max_duration"},
+                     {"schedulers", "factors of schedulers"},
+                     {"scale_schedule_ratio", "max_duration"},
+                     {"step_schedulers_every_batch", "factors of schedulers"},
+                     {"eval_dataloader", "batches of evaluator eval"},
+                     {"eval_interval", "evaluator"},
+                     {"eval_subset_num_batches", "batches of evaluator eval"},
+                     {"precision", "precision of this fit"}},
                     [](const std::function<void(O&)>& change) { return Given{.fit = change}; });
 }
 
@@ -232,19 +271,28 @@ TEST_CASE("Every field of an evaluator is compared between ranks, or free to dif
     };
   };
   check_compared<O>(evaluator_options(), changes, {},
+                    {{"label", "evaluator"},
+                     {"dataloader", "batches of evaluator own"},
+                     {"metrics", "evaluator"},
+                     {"metric_names", "evaluator"},
+                     {"eval_interval", "evaluator"},
+                     {"subset_num_batches", "batches of evaluator own"}},
                     [&](const std::function<void(O&)>& change) { return Given{.trainer = evaluated(change)}; },
                     {.trainer = evaluated([](O&) {})});
 }
 
 TEST_CASE("Every option of ranks is compared between them") {
   using O = dist::DistributedOptions;
-  const Changes<O> changes = {
-      {"virtual_shards", [](O& o) { o.virtual_shards = 2; }},
-      {"sharded_checkpoints", [](O& o) { o.zero_stage = 1, o.sharded_checkpoints = true; }},
-  };
-  check_compared<O>(dist::distributed_options(), changes, {}, [](const std::function<void(O&)>& change) {
+  const auto given = [](const std::function<void(O&)>& change) {
     return Given{.trainer = [=](TrainerOptions& options) { change(options.distributed); }};
-  });
+  };
+  std::vector<Option<O>> list = dist::distributed_options(), with_zero;
+  const auto sharded = std::ranges::find(list, "sharded_checkpoints", &Option<O>::name);
+  REQUIRE(sharded != list.end());
+  with_zero.push_back(*sharded);
+  list.erase(sharded);
+  check_compared<O>(list, {{"virtual_shards", [](O& o) { o.virtual_shards = 2; }}}, {}, {}, given);
+  check_compared<O>(with_zero, {}, {}, {}, given, given([](O& o) { o.zero_stage = 1; }));
 }
 
 TEST_CASE("What a trainer saves is what its save_... options say, which are those of CheckpointSaver") {
