@@ -90,7 +90,7 @@ std::optional<Conflict> find_conflict(const fs::path& folder, const std::string&
   return std::nullopt;
 }
 
-bool is_name_of(const std::string& format, const std::string& run_name, const std::string& name) {
+bool is_name_of(const std::string& format, const std::string& run_name, const std::string& name) try {
   const Names names = names_of(format, run_name);
   const auto groups = names.pattern.groups_in(name);
   if (!groups) return false;
@@ -98,6 +98,8 @@ bool is_name_of(const std::string& format, const std::string& run_name, const st
   for (std::size_t i = 0; i < names.counts.size(); ++i)
     if (names.counts[i]) time.*names.counts[i]->field = number_in((*groups)[i]);
   return format_name(format, run_name, &time) == name;
+} catch (const ConfigError&) {
+  return false;  // the run's name makes none, which is told when a fit begins
 }
 
 void check_format(const std::string& option, const std::string& format, bool with_time) {

@@ -49,9 +49,9 @@ bool is_or_follows(std::string_view name, std::string_view other) {
 
 // As the name of a checkpoint, and the name of none. One that is that of all is told when a fit begins.
 std::string link_name(const RunSaverOptions& options, const std::string& run_name, const OptionNames& names) {
-  std::string link = format_name(options.latest_filename, run_name);
-  if (link.empty()) return link;
   const std::string option = names.name("latest_filename");
+  std::string link = format_name(options.latest_filename, run_name, /*time=*/nullptr, option);
+  if (link.empty()) return link;
   check_name(link, "", option.c_str());
   if (!util::has_time(options.filename)) return link;
   for (std::filesystem::path path = link; !path.empty(); path = path.parent_path())

@@ -87,12 +87,9 @@ TEST_CASE("A link's name is checked as that of a checkpoint when the trainer is 
     options.save_latest_filename = link;
     return error_of([&] { const Trainer trainer(std::move(options)); });
   };
-  CHECK(said("../l") == "save_latest_filename: the name \"../l\" leaves save_folder");
-  CHECK(said("{run_name}", "ba{batch}", "a/../../b") ==
-        "save_latest_filename: the name \"a/../../b\" leaves save_folder");
-  CHECK(said("/tmp/l") ==
-        "save_latest_filename: the name \"/tmp/l\" is an absolute path; it must lie below save_folder");
-  CHECK(said(".tmp-l").starts_with("save_latest_filename: the name \".tmp-l\" begins with .tmp-"));
+  CHECK(said("../l") == "save_latest_filename: the name ../l leaves save_folder");
+  CHECK(said("/tmp/l") == "save_latest_filename: the name /tmp/l is an absolute path; it must lie below save_folder");
+  CHECK(said(".tmp-l").starts_with("save_latest_filename: the name .tmp-l begins with .tmp-"));
   CHECK(said("ep1-ba8") ==
         "save_latest_filename: the name ep1-ba8 is that of a checkpoint, because save_filename is ep{epoch}-ba{batch}; "
         "choose another name");
