@@ -179,7 +179,7 @@ StateDict Trainer::Impl::own_part() {
   StateVisitor visit = StateVisitor::saving(part);
   visit_plugins(visit, engine);
   part["optimizer"] = own_optimizer();
-  saving::ignore_keys(part, options.save_ignore_keys);
+  saving::leave_out(part, options.save_ignore_keys);
   return part;
 }
 

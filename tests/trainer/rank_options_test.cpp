@@ -172,15 +172,6 @@ const Changes<TrainerOptions>& changes_of_trainer() {
   return changes;
 }
 
-const ToldAs& told_of_trainer() {
-  static const ToldAs told_as = {{"model", "model/class"},
-                                 {"train_dataloader", "train_samples"},
-                                 {"eval_dataloader", "batches of evaluator eval"},
-                                 {"optimizer", "optimizer/lr"},
-                                 {"distributed", "distributed/virtual_shards"}};
-  return told_as;
-}
-
 TEST_CASE("Every option of a trainer is compared between ranks, or free to differ for a reason") {
   using O = TrainerOptions;
   check_compared<O>(trainer_options(), changes_of_trainer(),
