@@ -72,7 +72,7 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback, public ErrorWatch
   std::string absolute_folder_;            // at INIT, with its placeholders
   Memory before_;
   std::uint64_t loaded_weights_ = 0;  // those of the trainer's checkpoint, as state.run->weights_version()
-  bool in_call_ = false;  // of eval() or predict()
+  bool in_call_ = false;              // of eval() or predict()
 };
 
 }  // namespace composer::callbacks

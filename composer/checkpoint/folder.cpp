@@ -24,8 +24,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kSpare = ".new";
-
 using Type = FileSystem::Type;
 
 // Names that temporary_name() makes, in any process.

@@ -148,6 +148,9 @@ COMPOSER_EXPORT Listing list_folder(const std::filesystem::path& folder, FileSys
 // The readable ones.
 COMPOSER_EXPORT std::vector<Found> list_checkpoints(const std::filesystem::path& folder,
                                                     FileSystem& files = real_files());
+// Behind the name of a checkpoint: what replaces it, until that has gone.
+constexpr const char* kSpare = ".new";
+
 // Those that whoever saves into this folder has written, where they are: a copy under another name, and one below that
 // another saver has written into a folder of its own, are none of them.
 COMPOSER_EXPORT std::vector<Found> checkpoints_of_saver(const std::filesystem::path& folder,

@@ -53,7 +53,11 @@ std::string not_a_checkpoint(const fs::path& path) {
   return ": is not a checkpoint: there is no such file or folder";
 }
 
-bool is_in_place(const Found& found, const fs::path& folder) { return found.path == (folder / found.manifest.name).lexically_normal(); }
+bool is_in_place(const Found& found, const fs::path& folder) {
+  const std::string& name = found.manifest.name;
+  return found.path == (folder / name).lexically_normal() ||
+         found.path == (folder / (name + kSpare)).lexically_normal();
+}
 
 std::string lacks_files(const fs::path& path) {
   return path.string() + ": files are missing, or their sizes differ from the manifest";
@@ -120,9 +124,12 @@ bool is_of_run(const fs::path& path, const std::string& run_id, FileSystem& file
 
 std::optional<Found> find_latest(const fs::path& folder, const std::string& latest,
                                  const std::function<bool(const Manifest&)>& fits, FileSystem& files) {
-  if (files.type(folder) == FileSystem::Type::NONE) return std::nullopt;
-  const fs::path link = folder / latest, place = files.canonical(folder);
-  const auto is_wanted = [&](const Found& found) { return is_in_place(found, place) && fits(found.manifest); };
+  const fs::path link = folder / latest;
+  std::optional<fs::path> place;  // which is not looked at while nothing was found
+  const auto is_wanted = [&](const Found& found) {
+    if (!place) place = files.canonical(folder);
+    return is_in_place(found, *place) && fits(found.manifest);
+  };
   std::string damage;
   if (!latest.empty() && files.type(link) == FileSystem::Type::LINK) try {
       Found found = open_checkpoint(link, files);

@@ -121,7 +121,10 @@ class COMPOSER_EXPORT Saver {
   // FileError.
   std::vector<Manifest> adopt_left(std::int64_t batch);
   // One of this run by hand of a later moment than that from which it goes on; it is not deleted.
-  void keep_later(const Manifest& by_hand) { list_.saved.insert(list_.saved.begin(), entry_of(by_hand)); }
+  void keep_later(const Manifest& by_hand) {
+    list_.saved.insert(list_.saved.begin(), entry_of(by_hand));
+    ids_.push_back(by_hand.id);
+  }
   // Values that the list had when it was loaded, and manifests do not have, are to be noted in these.
   void note_loaded();
   void note_weights(const std::string& name, std::uint64_t weights);  // that the one of this name has them

@@ -58,7 +58,8 @@ void check_keys(std::span<const LogEntry> entries) {
 // Whose code has failed, and with what: whoever has logged it is not to blame.
 std::string failed(const LoggerDestination& destination, const Record& record) {
   const std::string key = record.entries().empty() ? std::string(record.key()) : std::string(record.entries()[0].key);
-  return join(class_name(typeid(destination)), " failed to log ", key, record.entries().size() > 1 ? " and others" : "");
+  return join(class_name(typeid(destination)), " failed to log ", key,
+              record.entries().size() > 1 ? " and others" : "");
 }
 
 }  // namespace
@@ -104,7 +105,8 @@ std::int64_t Logger::step_or_batch(std::optional<std::int64_t> step) const {
 void Logger::hand_out(const Record& record, const std::vector<LoggerDestination*>& destinations) const {
   for (LoggerDestination* destination : destinations) try {
       destination->log_record(record, state_);
-    } catch (const DataError&) {
+    } catch (const DataError& error) {
+      if (std::string_view(error.what()).starts_with("Logger: ")) throw;  // who has logged it is to blame
       throw_nested<DataError>(failed(*destination, record));
     } catch (const Error&) {
       throw;  // it says whose it is

@@ -69,8 +69,8 @@ struct StateValue : std::variant<std::int64_t, double, bool, std::string, at::Te
 // missing is empty.
 class COMPOSER_EXPORT StateVisitor {
  public:
-  // Whose state is loaded: that from which the run goes on, or another one by hand, of whose files and counts nothing is
-  // the run's.
+  // Whose state is loaded: that from which the run goes on, or another one by hand, of whose files and counts nothing
+  // is the run's.
   enum class Of : std::uint8_t { THIS_RUN, ANOTHER };
 
   static StateVisitor saving(StateDict& into) { return StateVisitor(&into, nullptr, {}, Of::THIS_RUN); }

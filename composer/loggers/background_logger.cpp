@@ -168,9 +168,7 @@ RecordWriter& BackgroundLogger::open(const State& state) {
 void BackgroundLogger::drop_held() { channel_->held.clear(); }
 void BackgroundLogger::hold() { holding_ = true; }
 
-bool BackgroundLogger::goes_on_at(const StateVisitor& loaded) const {
-  return is_holding() && loaded.is_of_this_run();
-}
+bool BackgroundLogger::goes_on_at(const StateVisitor& loaded) const { return is_holding() && loaded.is_of_this_run(); }
 
 void BackgroundLogger::open_held(const std::function<void()>& open) {
   channel_->telling(open);

@@ -132,7 +132,8 @@ Look look_for_newest(net::RemoteStore& store, const std::function<bool(const Rem
 
 }  // namespace
 
-std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store, const std::function<bool(const RemoteCheckpoint&)>& fits) {
+std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& store,
+                                            const std::function<bool(const RemoteCheckpoint&)>& fits) {
   Look look = look_for_newest(store, fits);
   for (int i = 1; i < kLooks && look.has_changed; ++i) look = look_for_newest(store, fits);
   if (!look.newest && !look.unreadable.empty())

@@ -122,8 +122,8 @@ class Checkpoints {
   const State& state_;
   ReplicaCheck& replicas_;
   std::unique_ptr<ResumesTogether> trainers_;  // of rank 0: what those that resume with this one need to know
-  std::unique_ptr<saving::RunSaver> saver_;          // of rank 0
-  std::optional<saving::RunMark> mark_;              // likewise, while it has no checkpoint
+  std::unique_ptr<saving::RunSaver> saver_;    // of rank 0
+  std::optional<saving::RunMark> mark_;        // likewise, while it has no checkpoint
   bool begins_again_ = false;  // an earlier process has begun the run, and there is no checkpoint to go on from
   Paths of_rank_0_;            // as another rank knows them
   SavingTogether together_;

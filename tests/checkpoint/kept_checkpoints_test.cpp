@@ -339,7 +339,8 @@ TEST_CASE("A checkpoint that was saved by hand stays when a periodic one of othe
   CHECK(names_in(folder / "ck") == Names{"ep1-ba4", "ep2-ba8"});
 }
 
-TEST_CASE("A checkpoint that a program saves by hand under the name of a periodic one stays, also after a kill before") {
+TEST_CASE(
+    "A checkpoint that a program saves by hand under the name of a periodic one stays, also after a kill before") {
   for (const bool is_killed : {false, true}) {
     const Folder folder;
     const Warnings quiet;
@@ -391,7 +392,8 @@ TEST_CASE("After going back, a run replaces and deletes no later checkpoint that
   CHECK(saving::open_checkpoint(folder / "a" / made).manifest.id == id);
 }
 
-TEST_CASE("A checkpoint that is saved before the first fit gets the value of its weights, before and after the fit begins") {
+TEST_CASE(
+    "A checkpoint that is saved before the first fit gets the value of its weights, before and after the fit begins") {
   for (const bool has_begun : {false, true}) {
     CAPTURE(has_begun);
     const Folder folder;

@@ -258,7 +258,7 @@ TEST_CASE("A resumed run that follows another metric takes its values from the m
     StateVisitor visit = StateVisitor::saving(state);
     saver.visit_state(visit);
     saver.write_notes();
-  saver.link_best();
+    saver.link_best();
     CHECK(saver.best()->name == "ba1");
   }
   for (const auto& [metric, best] : {std::pair("eval/a", "ba1"), std::pair("eval/b", "ba3")}) {

@@ -37,7 +37,7 @@ TEST_CASE("Evaluation is due as Composer has it") {
   CHECK(evaluated_at("2sp", "2ep") == Batches{1, 2, 3, 4, 5, 6, 7, 8});
   CHECK(evaluated_at("3sp", "2ep") == Batches{2, 3, 5, 6, 8});
   CHECK(evaluated_at("1000sec", "2ep") == Batches{8});
-  for (const Interval& never : {Interval("0ep"), Interval("-1ba")}) CHECK(evaluated_at(never, "2ep").empty());
+  CHECK(evaluated_at("0ep", "2ep").empty());
   CHECK(evaluated_at("0.35dur", "4ep", 5) == Batches{7, 14, 20});
 }
 
