@@ -7,6 +7,7 @@ namespace composer::saving {
 struct OptionNames {
   const char* owner = "";
   const char* prefix = "save_";
+  bool are_of_trainer() const { return *owner == '\0'; }
   std::string name(const char* option) const { return std::string(owner) + prefix + option; }
 };
 

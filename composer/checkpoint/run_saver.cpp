@@ -137,7 +137,7 @@ void RunSaver::end_fit() {
 }
 
 void RunSaver::count_from_zero() {
-  saver_->forget_moments(/*after=*/0);  // what was saved before anything was trained has the weights of now
+  saver_->forget_moments();
   last_saved_batch_ = -1;
   ends_saved_ = 0;
 }
@@ -212,7 +212,7 @@ void RunSaver::check_conflicts(const State& state) const {
       find_conflict(own.folder, options_.filename, state.run_name, state.timestamp, own.run_id, saver_->files());
   if (!conflict || (options_.overwrite && conflict->foreign)) return;
   const OptionNames& names = owner_.names;
-  const bool never_resumes = options_.weights_only && conflict->foreign && names.owner == std::string_view();
+  const bool never_resumes = options_.weights_only && conflict->foreign && names.are_of_trainer();
   throw ConfigError(
       names.name("folder"), ": ", conflict->path.string(), ' ', conflict->reason,
       ", and has the name of a later checkpoint of this run; ",
@@ -265,7 +265,7 @@ void RunSaver::wait() {
 void RunSaver::finish() {
   wait();
   saver_->write_notes();
-  if (lock_ || owner_.names.owner != std::string_view()) return saver_->link_best();
+  if (lock_ || !owner_.names.are_of_trainer()) return saver_->link_best();
   try {
     const RunLock lock(options().folder, run_name_);
     check_newest();
@@ -399,12 +399,12 @@ std::string RunSaver::take(const std::string& name, Manifest manifest, const Sta
   resumed_.reset();
   keep_lock(state);
   ask_direction(state);
-  const Planned planned{.by_hand = by_hand,
-                        .weights = state.run->weights_version(),
-                        .is_rolling = !util::has_time(name),
-                        .fit = owner_.goes_back
-                                   ? fits_begun_
-                                   : 0};  // others may have the end of a fit, but not the beginning of the next
+  const Planned planned{
+      .by_hand = by_hand,
+      .weights = state.run->weights_version(),
+      .is_rolling = !util::has_time(name),
+      // Trainers that resume together may have the end of a fit in common, and not the beginning of the next.
+      .fit = owner_.goes_back ? fits_begun_ : 0};
   saver_->choose_name(manifest, planned);
   manifest.by_hand = by_hand || saver_->has_by_hand(manifest.name);
   saver_->plan(manifest, planned);

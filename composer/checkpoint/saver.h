@@ -82,7 +82,7 @@ class COMPOSER_EXPORT Saver {
   void add_metrics(std::uint64_t weights, const std::map<std::string, double>& metrics);
   bool has_weights(std::uint64_t weights) const;  // whether a checkpoint that was written since the run was loaded does
   bool lacks_value(std::int64_t batch) const;     // the newest is of this batch, and has none
-  void forget_moments(std::int64_t after = -1);   // time is reset: batches after this one are others
+  void forget_moments();  // time is reset: batches of now are others, but for what was saved before the first
   bool has_notes() const { return !added_.empty(); }
   void write_notes();  // wait(), then notes what was added
   void link_best() { link_best(best_name()); }

@@ -176,10 +176,10 @@ bool Saver::lacks_value(std::int64_t batch) const {
 }
 
 // Both also change the list that there is again if the checkpoint that is being written fails.
-void Saver::forget_moments(std::int64_t after) {
+void Saver::forget_moments() {
   for (List* const list : {&list_, &before_})
     for (Saved& one : list->saved)
-      if (one.batch > after) one.batch = -1;
+      if (one.batch > 0) one.batch = -1;
 }
 
 void Saver::add_metrics(std::uint64_t weights, const std::map<std::string, double>& metrics) {

@@ -220,8 +220,8 @@ void Trainer::Impl::end() {
 }
 
 void Trainer::Impl::fire_end(Event event) {
-  if (fits.owed)
-    fits.owed->from = Owed::EVALUATIONS;  // an event that was fired is not fired again, also if a callback throws
+  // An event that was fired is not fired again, also if a callback throws.
+  if (fits.owed) fits.owed->from = Owed::EVALUATIONS;
   fire(event);
 }
 

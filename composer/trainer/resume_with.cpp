@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <ranges>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -20,17 +21,21 @@
 namespace composer {
 namespace {
 
+SavedPlace place_of(const saving::Manifest& manifest) {
+  return {.fit = manifest.fit.value_or(0), .batch = manifest.time.batch};
+}
+
 // Those of later places than one that was written after them: the run has gone back since, and kept what was saved by
 // hand. Who reads the folder leaves them out alike, so that all trainers choose the same place.
 void drop_abandoned(std::vector<saving::Found>& all) {
-  std::map<std::string, std::pair<std::int64_t, std::int64_t>> least;  // by program: fit and batch
+  std::map<std::string, SavedPlace> least;  // by program, of those that follow
   std::vector<saving::Found> kept;
-  for (auto found = all.rbegin(); found != all.rend(); ++found) {
-    const std::pair place(found->manifest.fit.value_or(0), found->manifest.time.batch);
-    const auto [later, is_newest] = least.try_emplace(found->manifest.program, place);
+  for (saving::Found& found : all | std::views::reverse) {
+    const SavedPlace place = place_of(found.manifest);
+    const auto [later, is_newest] = least.try_emplace(found.manifest.program, place);
     if (!is_newest && later->second < place) continue;
     later->second = place;
-    kept.push_back(std::move(*found));
+    kept.push_back(std::move(found));
   }
   std::ranges::reverse(kept);
   all = std::move(kept);
@@ -166,7 +171,7 @@ SavedPlaces places_until(const saving::Found& found, const std::string& folder) 
   std::vector<SavedPlace> places;
   for (const saving::Found& one : whole_checkpoints(folder, ""))
     if (one.manifest.program == found.manifest.program && !saving::is_older(found.manifest, one.manifest))
-      places.push_back({.fit = one.manifest.fit.value_or(0), .batch = one.manifest.time.batch});
+      places.push_back(place_of(one.manifest));
   return SavedPlaces(std::move(places));
 }
 
