@@ -70,8 +70,8 @@ bool is_before_first(std::vector<saving::Found> own, const std::string& other) {
   const auto periodic = static_cast<std::size_t>(std::ranges::count_if(own, is_periodic));
   if (periodic == 0) return true;
   if (periodic > SavedPlaces::kMostOfBeginning || !own.front().manifest.parent.empty()) return false;
-  const saving::Listing there = saving::list_folder(other);
-  return there.unreadable.empty() && std::ranges::none_of(there.checkpoints, is_periodic);
+  return saving::list_folder(other).unreadable.empty() &&
+         std::ranges::none_of(saving::checkpoints_of_saver(other), is_periodic);
 }
 
 std::string damage_of(const saving::Found& found) {

@@ -475,6 +475,20 @@ TEST_CASE("Trainers of resume_with whose folders lie in one another each go on f
   CHECK(!weights_of(outer).equal(weights_of(inner)));
 }
 
+TEST_CASE("Trainers of resume_with whose folders lie in one another begin again if only the inner one was saved") {
+  const Folder folder;
+  const Warnings quiet;
+  {
+    Trainer outer(one_of_two(folder, "gan", "gan/judge")), inner(one_of_two(folder, "gan/judge", "gan"));
+    outer.begin(), inner.begin();
+    while (inner.state().timestamp.batch < 2) inner.step();
+  }
+  CHECK(fs::exists(folder / "gan/judge/ep0-ba2"));
+  const Trainer outer(one_of_two(folder, "gan", "gan/judge")), inner(one_of_two(folder, "gan/judge", "gan"));
+  CHECK(inner.resumed_from().empty());
+  CHECK(quiet.say("beginning again"));
+}
+
 TEST_CASE("Options with which trainers of resume_with could have no checkpoint in common are refused") {
   const Folder folder;
   const auto refused = [&](const std::function<void(TrainerOptions&)>& change, const char* what) {
