@@ -10,6 +10,7 @@
 #include "composer/core/error.h"
 #include "composer/core/plugins.h"
 #include "composer/core/record.h"
+#include "composer/core/scalar.h"
 #include "composer/core/state.h"
 #include "composer/util/name_format.h"
 #include "composer/util/utf8.h"
@@ -53,6 +54,12 @@ void keep_contents(LogFile& file) {
 void check_keys(std::span<const LogEntry> entries) {
   for (const LogEntry& entry : entries)
     if (entry.key.empty()) throw DataError("Logger: a key must not be empty");
+}
+
+// Most destinations take numbers alone.
+void check_values(std::span<const LogEntry> entries) {
+  for (const auto& [key, value] : entries)
+    if (const auto* tensor = std::get_if<at::Tensor>(&value)) check_scalar(key, *tensor);
 }
 
 // Whose code has failed, and with what: whoever has logged it is not to blame.
@@ -105,8 +112,8 @@ std::int64_t Logger::step_or_batch(std::optional<std::int64_t> step) const {
 void Logger::hand_out(const Record& record, const std::vector<LoggerDestination*>& destinations) const {
   for (LoggerDestination* destination : destinations) try {
       destination->log_record(record, state_);
-    } catch (const DataError& error) {
-      if (std::string_view(error.what()).starts_with("Logger: ")) throw;  // who has logged it is to blame
+    } catch (const DataError&) {
+      check_values(record.entries());  // who has logged it is to blame
       throw_nested<DataError>(failed(*destination, record));
     } catch (const Error&) {
       throw;  // it says whose it is
@@ -151,7 +158,7 @@ template <class Content>
 void Logger::log_checked(std::string_view key, const Content& content, std::optional<std::int64_t> step) const {
   check(key, content);
   if (destinations_.empty()) return;
-  hand_out({key, std::make_shared<const LogContent>(content), step_or_batch(step), state_.timestamp}, destinations_);
+  hand_out({key, &content, step_or_batch(step), state_.timestamp}, destinations_);
 }
 
 void Logger::log_images(std::string_view key, const LogImages& images, std::optional<std::int64_t> step) {
@@ -173,9 +180,7 @@ void Logger::upload_file(const LogFile& file) {
   if (destinations_.empty()) return;
   named.path = std::filesystem::absolute(file.path);  // the program may change its working directory meanwhile
   keep_contents(named);
-  const std::string name = named.name;
-  hand_out({name, std::make_shared<const LogContent>(std::move(named)), state_.timestamp.batch, state_.timestamp},
-           destinations_);
+  hand_out({named.name, &named, state_.timestamp.batch, state_.timestamp}, destinations_);
 }
 
 void Logger::log_traces(std::span<const LogEntry> traces) {

@@ -5,6 +5,7 @@
 #include <memory_resource>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,7 @@ struct Record::Kept {
         record(from.kind_, {}, from.step_, moment) {
     record.wall_time_ = from.wall_time();
     record.own_ = this;
-    if (from.content_)
+    if (from.kind_ == Kind::CONTENT)
       take_content(from, tensors);
     else
       take_entries(from.entries_, tensors);
@@ -43,17 +44,21 @@ struct Record::Kept {
   void take_content(const Record& from, Tensors tensors) {
     text = from.key_;
     record.key_ = text;
-    record.content_ = from.content_;
     is_on_host = tensors == Tensors::READ;
-    if (is_on_host)
-      record.content_ = std::make_shared<const LogContent>(
-          std::visit([](const auto& content) -> LogContent { return copied_to_host(content); }, *from.content_));
-    else
-      std::visit(
-          [this](const auto& content) {
-            for (const at::Tensor& tensor : tensors_of(content)) streams.add(tensor);
-          },
-          *from.content_);
+    std::visit(
+        [this]<class Content>(const Content& there) {
+          if constexpr (!std::is_same_v<Content, std::monostate>) keep_content(*there);
+        },
+        from.content_);
+  }
+
+  template <class Content>
+  void keep_content(const Content& there) {
+    auto here = std::make_shared<const Content>(is_on_host ? copied_to_host(there) : there);
+    if (!is_on_host)
+      for (const at::Tensor& tensor : tensors_of(*here)) streams.add(tensor);
+    record.content_ = here.get();
+    content = std::move(here);
   }
 
   void take_entries(std::span<const LogEntry> entries, Tensors tensors) {
@@ -81,6 +86,7 @@ struct Record::Kept {
   const Timestamp moment;
   std::pmr::string text;  // the key, or those of the entries one after the other
   std::pmr::vector<LogEntry> values;
+  std::shared_ptr<const void> content;
   TensorStreams streams;  // compute the tensors until they are read
   bool is_on_host = false;
   mutable std::once_flag was_read;
@@ -123,9 +129,8 @@ Record::Record(Kind kind, std::span<const LogEntry> entries, std::int64_t step, 
                std::weak_ptr<RecordBlock>* block)
     : kind_(kind), entries_(entries), step_(step), timestamp_(&timestamp), block_(block) {}
 
-Record::Record(std::string_view key, std::shared_ptr<const LogContent> content, std::int64_t step,
-               const Timestamp& timestamp)
-    : kind_(Kind::CONTENT), key_(key), content_(std::move(content)), step_(step), timestamp_(&timestamp) {}
+Record::Record(std::string_view key, LogContentView content, std::int64_t step, const Timestamp& timestamp)
+    : kind_(Kind::CONTENT), key_(key), content_(content), step_(step), timestamp_(&timestamp) {}
 
 Record::~Record() = default;
 

@@ -13,6 +13,17 @@ namespace composer {
 
 class RecordBlock;  // the kept records of several calls, in one piece of memory
 
+namespace detail {
+template <class>
+struct ViewOf;
+template <class... Kinds>
+struct ViewOf<std::variant<Kinds...>> {
+  using type = std::variant<std::monostate, const Kinds*...>;
+};
+}  // namespace detail
+// One of LogContent, where it is: what it leads to must outlive it.
+using LogContentView = detail::ViewOf<LogContent>::type;
+
 // What one call of a Logger has logged, and when. It does not change. A destination gets it as a view, which is valid
 // during its call; keep() makes it last.
 class COMPOSER_EXPORT Record {
@@ -22,8 +33,7 @@ class COMPOSER_EXPORT Record {
   // Views: what they are made of must outlive them. `block`: where records are kept together; null: each alone.
   Record(Kind kind, std::span<const LogEntry> entries, std::int64_t step, const Timestamp& timestamp,
          std::weak_ptr<RecordBlock>* block = nullptr);
-  Record(std::string_view key, std::shared_ptr<const LogContent> content, std::int64_t step,
-         const Timestamp& timestamp);
+  Record(std::string_view key, LogContentView content, std::int64_t step, const Timestamp& timestamp);
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
   ~Record();
@@ -36,7 +46,8 @@ class COMPOSER_EXPORT Record {
   // Of CONTENT: a LogImages, LogTable, LogHistogram or LogFile. Null: it is something else.
   template <class T>
   const T* get() const {
-    return content_ ? std::get_if<T>(content_.get()) : nullptr;
+    const T* const* content = std::get_if<const T*>(&content_);
+    return content ? *content : nullptr;
   }
 
   std::int64_t step() const { return step_; }                 // batches trained so far, unless the caller gave another
@@ -60,7 +71,7 @@ class COMPOSER_EXPORT Record {
   Kind kind_;
   std::span<const LogEntry> entries_;
   std::string_view key_;
-  std::shared_ptr<const LogContent> content_;
+  LogContentView content_;
   std::int64_t step_;
   const Timestamp* timestamp_;
   mutable double wall_time_ = 0;  // 0: nobody has asked for it

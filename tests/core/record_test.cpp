@@ -149,6 +149,44 @@ TEST_CASE("Contents are kept once, and read on the host once for all") {
   CHECK(on_host->key() == "t");  // it keeps the record that it is part of
 }
 
+TEST_CASE("Who keeps a content has a copy of its own, and who only looks at it costs none") {
+  struct Looking final : LoggerDestination {
+    void log_record(const Record& record, const State&) override { seen = record.get<LogTable>(); }
+    const LogTable* seen = nullptr;
+  };
+  const State state;
+  Looking looking;
+  Keeper keeper;
+  Logger logger(state, {&looking, &keeper});
+  LogTable table{{"c"}, {{1.5}}};
+  logger.log_table("t", table);
+  CHECK(looking.seen == &table);
+  table.rows.front().front() = 2.5;
+  CHECK(std::get<double>(keeper.kept.front()->get<LogTable>()->rows.front().front()) == 1.5);
+  CHECK(keeper.kept.front()->get<LogImages>() == nullptr);
+}
+
+TEST_CASE("Of data that a destination rejects, the one who has logged it is told if that is no number, else whose it is") {
+  struct Rejecting final : LoggerDestination {
+    void log_record(const Record& record, const State&) override {
+      const auto kept = record.keep();
+      throw DataError("Logger: not ", kept->entries().front().key);
+    }
+  };
+  const State state;
+  Rejecting rejecting;
+  Logger logger(state, {&rejecting});
+  CHECK_THROWS_WITH_AS(logger.log_metrics({{"a", 1.0}, {"odd", at::zeros(3)}}),
+                       "Logger: odd must be one real number, got a tensor of shape [3] and type Float", DataError);
+  try {
+    logger.log_metrics({{"a", 1.0}, {"b", at::zeros({})}});
+    FAIL("it is accepted");
+  } catch (const DataError& error) {
+    CHECK(std::string(error.what()).find("Rejecting failed to log a and others") != std::string::npos);
+    CHECK_MESSAGE(describe(error).find("Logger: not a") != std::string::npos, describe(error));
+  }
+}
+
 TEST_CASE("A logger with the methods for each kind gets every record by its method") {
   const test::Folder folder;
   std::ofstream(folder / "f") << "x";
