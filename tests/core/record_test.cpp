@@ -166,7 +166,8 @@ TEST_CASE("Who keeps a content has a copy of its own, and who only looks at it c
   CHECK(keeper.kept.front()->get<LogImages>() == nullptr);
 }
 
-TEST_CASE("Of data that a destination rejects, the one who has logged it is told if that is no number, else whose it is") {
+TEST_CASE(
+    "Of data that a destination rejects, the one who has logged it is told if that is no number, else whose it is") {
   struct Rejecting final : LoggerDestination {
     void log_record(const Record& record, const State&) override {
       const auto kept = record.keep();
