@@ -44,16 +44,25 @@ bool has(std::string_view name, std::string_view part) {
   return part.empty();
 }
 
+double peak_of(const KnownDevice& device, Precision precision, bool tf32) {
+  switch (precision) {
+    case Precision::FP32:
+      return tf32 && device.tf32 > 0 ? device.tf32 : device.fp32;
+    case Precision::AMP_BF16:
+      return device.bf16;
+    case Precision::AMP_FP16:
+      return device.fp16;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::optional<double> peak_flops(std::string_view device_name, Precision precision, bool tf32) {
   const std::string name = util::lower(device_name);
   for (const KnownDevice& device : kDevices) {
     if (!has(name, device.parts[0]) || !has(name, device.parts[1])) continue;
-    const double peak = precision == Precision::AMP_BF16   ? device.bf16
-                        : precision == Precision::AMP_FP16 ? device.fp16
-                        : tf32 && device.tf32 > 0          ? device.tf32
-                                                           : device.fp32;
+    const double peak = peak_of(device, precision, tf32);
     return peak > 0 ? std::optional(peak) : std::nullopt;
   }
   return std::nullopt;

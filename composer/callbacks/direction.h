@@ -1,8 +1,8 @@
 #pragma once
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "composer/core/metric.h"
 
@@ -25,9 +25,8 @@ bool is_judged(const State& state);
 // of the evaluator, whose values are not current.
 bool is_judged(const State& state, const std::string& label, const std::string& monitor);
 
-// Conversion of the option `better` from and to text.
-inline std::vector<std::pair<std::string, std::optional<Better>>> directions() {
-  return {{"auto", std::nullopt}, {"higher", Better::HIGHER}, {"lower", Better::LOWER}};
-}
+// The texts of the option `better`.
+inline constexpr std::array<std::pair<const char*, std::optional<Better>>, 3> kDirections = {
+    {{"auto", std::nullopt}, {"higher", Better::HIGHER}, {"lower", Better::LOWER}}};
 
 }  // namespace composer::callbacks

@@ -20,7 +20,7 @@ std::vector<Option<EarlyStopperOptions>> early_stopper_options() {
   return all_options(
       option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
       option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
-      option("better", &O::better, directions()), option("min_delta", &O::min_delta).at_least(0),
+      option("better", &O::better, kDirections), option("min_delta", &O::min_delta).at_least(0),
       option("patience", &O::patience).in({TimeUnit::EPOCH, TimeUnit::BATCH}).at_least(0).refuses({"3sp", "0.5dur"}));
 }
 

@@ -45,7 +45,7 @@ double share_done(const Timestamp& at, const State& state) {
 std::vector<Option<RuntimeEstimatorOptions>> runtime_estimator_options() {
   using O = RuntimeEstimatorOptions;
   return all_options(option("skip_batches", &O::skip_batches).at_least(0),
-                     option("time_unit", &O::time_unit, wall_clock_units()));
+                     option("time_unit", &O::time_unit, kWallClockUnits));
 }
 
 }  // namespace

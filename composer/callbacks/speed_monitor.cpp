@@ -39,7 +39,7 @@ std::vector<Option<SpeedMonitorOptions>> speed_monitor_options() {
   using O = SpeedMonitorOptions;
   return all_options(option("window_size", &O::window_size).from_to(1, 1'000'000),
                      option("gpu_flops_available", &O::gpu_flops_available).at_least(0).finite(),
-                     option("time_unit", &O::time_unit, wall_clock_units()), option("count_flops", &O::count_flops));
+                     option("time_unit", &O::time_unit, kWallClockUnits), option("count_flops", &O::count_flops));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ std::vector<Option<ThresholdStopperOptions>> threshold_stopper_options() {
   using O = ThresholdStopperOptions;
   return all_options(option("monitor", &O::monitor).example("MulticlassAccuracy").refuses({""}),
                      option("dataloader_label", &O::dataloader_label).example("eval").refuses({""}),
-                     option("threshold", &O::threshold).example("0.99"), option("better", &O::better, directions()),
+                     option("threshold", &O::threshold).example("0.99"), option("better", &O::better, kDirections),
                      option("stop_on_batch", &O::stop_on_batch));
 }
 

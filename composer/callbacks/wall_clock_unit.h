@@ -1,9 +1,8 @@
 #pragma once
+#include <array>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "composer/core/export.h"
 
@@ -18,7 +17,11 @@ COMPOSER_EXPORT double seconds_in(WallClockUnit unit, const char* who);
 // "seconds", as the option is written.
 COMPOSER_EXPORT std::string_view to_string(WallClockUnit unit);
 
-// Conversion of the option `time_unit` from and to text.
-COMPOSER_EXPORT std::vector<std::pair<std::string, WallClockUnit>> wall_clock_units();
+// The texts of the option `time_unit`.
+inline constexpr std::array<std::pair<const char*, WallClockUnit>, 4> kWallClockUnits = {
+    {{"seconds", WallClockUnit::SECONDS},
+     {"minutes", WallClockUnit::MINUTES},
+     {"hours", WallClockUnit::HOURS},
+     {"days", WallClockUnit::DAYS}}};
 
 }  // namespace composer::callbacks

@@ -13,6 +13,7 @@
 // together must agree, and the field is a hyperparameter, which is logged, saved in checkpoints, and told when a run
 // goes on with another value.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "composer/core/by_name.h"
+#include "composer/core/enumerators.h"
 #include "composer/core/error.h"
 #include "composer/core/export.h"
 #include "composer/core/interval.h"
@@ -364,13 +366,14 @@ Field<Options, T> option(std::string name, T Options::*member) {
   }
 }
 
-// An enum, or anything else of a few values that have names.
-template <class Options, class T>
+// An enum, or an optional one, with a name for each of its values.
+template <class Options, class T, std::convertible_to<T> Value, std::size_t N>
 Field<Options, T> option(std::string name, T Options::*member,
-                         std::vector<std::pair<std::string, std::type_identity_t<T>>> values) {
+                         const std::array<std::pair<const char*, Value>, N>& values) {
+  static_assert(detail::names_all<T>(N), "name every value of the enum here");
   OptionInfo info{std::move(name), {}, {}};
   for (const auto& [text, value] : values) {
-    info.type += (info.type.empty() ? "" : " or ") + text;
+    info.type += join(info.type.empty() ? "" : " or ", text);
     if (value == Options{}.*member) info.default_text = text;
   }
   return {{info,
@@ -381,10 +384,16 @@ Field<Options, T> option(std::string name, T Options::*member,
            },
            [member, values](const Options& options) -> StateValue {
              for (const auto& [text, value] : values)
-               if (value == options.*member) return text;
+               if (value == options.*member) return std::string(text);
              return std::string("?");
            }},
           member};
+}
+
+template <class Options, class T, std::size_t N>
+Field<Options, T> option(std::string name, T Options::*member,
+                         const std::pair<const char*, std::type_identity_t<T>> (&values)[N]) {
+  return option(std::move(name), member, std::to_array(values));
 }
 
 // What no text stands for: `what` says why, as "a module".

@@ -1,10 +1,9 @@
 #include "composer/core/state.h"
 
-#include <array>
-
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
+#include "composer/core/precision_names.h"
 #include "composer/core/warning_route.h"
 
 namespace composer {
@@ -13,9 +12,6 @@ namespace {
 // Every program that trains has a State, so its warnings reach libtorch's handlers from the start.
 [[maybe_unused]] const detail::WarningRoute routed = detail::warning_route = &detail::warn_through_libtorch;
 
-constexpr std::array<std::pair<Precision, std::string_view>, 3> kPrecisions = {
-    {{Precision::FP32, "fp32"}, {Precision::AMP_BF16, "amp_bf16"}, {Precision::AMP_FP16, "amp_fp16"}}};
-
 void outdate_all(auto& by_name) {
   for (auto& [name, reported] : by_name) reported.is_current = false;
 }
@@ -23,13 +19,13 @@ void outdate_all(auto& by_name) {
 }  // namespace
 
 std::string_view to_string(Precision precision) {
-  for (const auto& [value, text] : kPrecisions)
+  for (const auto& [text, value] : kPrecisions)
     if (value == precision) return text;
   return "unknown";
 }
 
 Precision parse_precision(std::string_view text) {
-  for (const auto& [value, name] : kPrecisions)
+  for (const auto& [name, value] : kPrecisions)
     if (name == text) return value;
   throw ConfigError("precision: expected fp32, amp_bf16 or amp_fp16, got \"", text, '"');
 }

@@ -164,11 +164,12 @@ namespace {
 
 std::vector<Option<MulticlassOptions>> multiclass_options() {
   using O = MulticlassOptions;
-  const std::vector<std::pair<std::string, Average>> averages{
-      {"micro", Average::MICRO}, {"macro", Average::MACRO}, {"weighted", Average::WEIGHTED}};
-  return with_names<O>(
-      option("num_classes", &O::num_classes).refuses({"-1"}), option("top_k", &O::top_k).refuses({"0"}),
-      option("average", &O::average, averages).refuses({"macro"}), option("ignore_index", &O::ignore_index));
+  return with_names<O>(option("num_classes", &O::num_classes).refuses({"-1"}),
+                       option("top_k", &O::top_k).refuses({"0"}),
+                       option("average", &O::average,
+                              {{"micro", Average::MICRO}, {"macro", Average::MACRO}, {"weighted", Average::WEIGHTED}})
+                           .refuses({"macro"}),
+                       option("ignore_index", &O::ignore_index));
 }
 
 }  // namespace

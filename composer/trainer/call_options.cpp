@@ -1,5 +1,6 @@
 #include "composer/trainer/call_options.h"
 
+#include "composer/core/precision_names.h"
 #include "composer/trainer/microbatch_option.h"
 
 namespace composer {
@@ -13,24 +14,21 @@ constexpr const char* kIntervals = "ep, iter, ba, sp, tok, sec or dur";
 std::vector<Option<FitOptions>> described_fit() {
   using O = FitOptions;
   const auto of_fit = [](auto field) { return std::move(field).compared(Compared::BY_FIT).unlogged(kOfFit); };
-  return all_options(
-      of_fit(part("train_dataloader", &O::train_dataloader, "a loader")),
-      of_fit(option("train_dataloader_label", &O::train_dataloader_label)),
-      of_fit(option("train_subset_num_batches", &O::train_subset_num_batches).unit("batches")),
-      of_fit(option("duration", &O::duration).unit("ep, iter, ba, sp or tok")),
-      option("reset_time", &O::reset_time).free("where training is, is compared").unlogged(kOfFit),
-      of_fit(part("schedulers", &O::schedulers, "functions")),
-      of_fit(option("scale_schedule_ratio", &O::scale_schedule_ratio).above(0)),
-      of_fit(option("step_schedulers_every_batch", &O::step_schedulers_every_batch)),
-      of_fit(part("eval_dataloader", &O::eval_dataloader, "evaluators")),
-      of_fit(option("eval_interval", &O::eval_interval).unit(kIntervals)),
-      of_fit(option("eval_subset_num_batches", &O::eval_subset_num_batches).unit("batches")),
-      microbatch_option("device_train_microbatch_size", &O::device_train_microbatch_size)
-          .free("GPUs may have different memory; only \"auto\" is compared")
-          .unlogged(kOfFit),
-      of_fit(
-          option("precision", &O::precision,
-                 {{"fp32", Precision::FP32}, {"amp_bf16", Precision::AMP_BF16}, {"amp_fp16", Precision::AMP_FP16}})));
+  return all_options(of_fit(part("train_dataloader", &O::train_dataloader, "a loader")),
+                     of_fit(option("train_dataloader_label", &O::train_dataloader_label)),
+                     of_fit(option("train_subset_num_batches", &O::train_subset_num_batches).unit("batches")),
+                     of_fit(option("duration", &O::duration).unit("ep, iter, ba, sp or tok")),
+                     option("reset_time", &O::reset_time).free("where training is, is compared").unlogged(kOfFit),
+                     of_fit(part("schedulers", &O::schedulers, "functions")),
+                     of_fit(option("scale_schedule_ratio", &O::scale_schedule_ratio).above(0)),
+                     of_fit(option("step_schedulers_every_batch", &O::step_schedulers_every_batch)),
+                     of_fit(part("eval_dataloader", &O::eval_dataloader, "evaluators")),
+                     of_fit(option("eval_interval", &O::eval_interval).unit(kIntervals)),
+                     of_fit(option("eval_subset_num_batches", &O::eval_subset_num_batches).unit("batches")),
+                     microbatch_option("device_train_microbatch_size", &O::device_train_microbatch_size)
+                         .free("GPUs may have different memory; only \"auto\" is compared")
+                         .unlogged(kOfFit),
+                     of_fit(option("precision", &O::precision, kPrecisions)));
 }
 
 std::vector<Option<Evaluator>> described_evaluator() {

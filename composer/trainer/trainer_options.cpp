@@ -3,6 +3,7 @@
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/listed.h"
+#include "composer/core/precision_names.h"
 #include "composer/optim/described_options.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/remote/checkpoints.h"
@@ -100,8 +101,7 @@ std::vector<Option<TrainerOptions>> described_trainer() {
       part("device", &O::device, "a device")
           .free("of each rank its own: cuda:0, cuda:1")
           .told([](StateDict& into, const O&, const InRun& run) { into["device"] = run.state.device.str(); }),
-      option("precision", &O::precision,
-             {{"fp32", Precision::FP32}, {"amp_bf16", Precision::AMP_BF16}, {"amp_fp16", Precision::AMP_FP16}}),
+      option("precision", &O::precision, kPrecisions),
       part("grad_scaler", &O::grad_scaler, "options").told(tell_grad_scaler),
       option("allow_tf32", &O::allow_tf32).told([](StateDict& into, const O& options, const InRun& run) {
         if (run.state.device.is_cuda()) into["allow_tf32"] = options.allow_tf32;

@@ -3,19 +3,35 @@
 #include <ATen/autocast_mode.h>
 
 namespace composer {
+namespace {
+
+// Of forward and loss; unset: that of the weights.
+std::optional<at::ScalarType> type_of(Precision precision) {
+  switch (precision) {
+    case Precision::FP32:
+      return {};
+    case Precision::AMP_BF16:
+      return at::kBFloat16;
+    case Precision::AMP_FP16:
+      return at::kHalf;
+  }
+  return {};
+}
+
+}  // namespace
 
 AutocastScope::AutocastScope(Precision precision, at::Device device)
-    : active_(precision != Precision::FP32), device_(device.type()) {
-  if (!active_) return;
+    : type_(type_of(precision)), device_(device.type()) {
+  if (!type_) return;
   was_enabled_ = at::autocast::is_autocast_enabled(device_);
   dtype_ = at::autocast::get_autocast_dtype(device_);
-  at::autocast::set_autocast_dtype(device_, precision == Precision::AMP_FP16 ? at::kHalf : at::kBFloat16);
+  at::autocast::set_autocast_dtype(device_, *type_);
   at::autocast::set_autocast_enabled(device_, true);
   at::autocast::increment_nesting();
 }
 
 AutocastScope::~AutocastScope() {
-  if (!active_) return;
+  if (!type_) return;
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, was_enabled_);
   at::autocast::set_autocast_dtype(device_, dtype_);

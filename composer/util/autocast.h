@@ -18,7 +18,7 @@ class AutocastScope {
   AutocastScope& operator=(const AutocastScope&) = delete;
 
  private:
-  const bool active_;
+  const std::optional<at::ScalarType> type_;  // unset: that of the weights
   const at::DeviceType device_;
   bool was_enabled_ = false;
   at::ScalarType dtype_ = at::kFloat;  // before

@@ -42,6 +42,11 @@ static_assert(!kAreAll<std::int64_t, std::optional<std::int64_t>, Seconds, Parts
 static_assert(!kAreAll<std::int64_t, std::optional<std::int64_t>, Seconds>);
 static_assert(!kAreAll<std::int64_t, std::optional<std::int64_t>, Interval, Seconds, Parts, bool>);
 static_assert(!kAreAll<std::int64_t, std::optional<std::int64_t>, Seconds, Interval, Parts, bool, bool>);
+enum class Types : std::uint8_t { FP32, BF16, E4M3 };
+enum class None : std::uint8_t {};
+static_assert(detail::count_enumerators<Types>() == 3);
+static_assert(detail::count_enumerators<None>() == 0);
+static_assert(detail::count_enumerators<Compared>() == 6);
 static_assert(detail::HasFields<Named, std::vector<std::string>>);
 
 std::vector<Option<Sizes>> described() {
