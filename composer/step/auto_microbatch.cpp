@@ -9,7 +9,6 @@
 
 #include "composer/core/error.h"
 #include "composer/step/batch_undo.h"
-#include "composer/step/memory.h"
 #include "composer/util/out_of_memory.h"
 
 namespace composer {
@@ -43,14 +42,9 @@ void AutoMicrobatch::choose(const Trial& trial) {
 
 std::int64_t AutoMicrobatch::fitting_size(const Trial& trial) {
   const std::int64_t samples = samples_;
-  const auto left = [&] {
-    return std::max<std::int64_t>(1, available_memory(state_.device) - optimizer_bytes(state_));
-  };
-  const bool is_measured = limit_ == 0;
-  if (is_measured) limit_ = left();
   bool failed = false;  // not for want of memory: training says it better, or does not fail with larger sizes
   const auto peak_of = [&](std::int64_t size) -> std::optional<std::int64_t> {
-    const MemoryScope scope(state_.device, limit_);
+    const MemoryScope scope(state_.device, limit());
     try {
       trial(size);
     } catch (...) {
@@ -63,13 +57,14 @@ std::int64_t AutoMicrobatch::fitting_size(const Trial& trial) {
   std::int64_t size = std::min(samples, std::max<std::int64_t>(2, samples / 16));  // batch norm wants more than one
   std::optional<std::int64_t> small = peak_of(size);
   while (!small && !failed && size > 1) small = peak_of(size /= 2);
-  if (is_measured && !state_.device.is_cpu()) limit_ = left();  // less what libraries load when they are called first
-  double most = static_cast<double>(size);                      // samples at once
+  if (!state_.device.is_cpu())  // less what libraries load when they are called first
+    budget_.measure(state_.device, optimizer_bytes(state_));
+  double most = static_cast<double>(size);  // samples at once
   if (small && size < samples) {
     const std::int64_t larger = std::min(samples, 2 * size);
     const std::optional<std::int64_t> large = peak_of(larger);
-    const double room = kPlanned * static_cast<double>(limit_) - static_cast<double>(*small);
-    const double each = static_cast<double>(large.value_or(limit_) - *small) / static_cast<double>(larger - size);
+    const double room = kPlanned * static_cast<double>(limit()) - static_cast<double>(*small);
+    const double each = static_cast<double>(large.value_or(limit()) - *small) / static_cast<double>(larger - size);
     if (large && each <= 0) most = static_cast<double>(samples);
     if (large && each > 0) most += room / each;
   }
@@ -89,7 +84,7 @@ void AutoMicrobatch::fit(const Step& step, const Gradients& gradients, const std
     try {
       return step([&] {
         std::optional<MemoryScope> scope;
-        if (state_.device.is_cpu()) scope.emplace(state_.device, limit_);
+        if (state_.device.is_cpu()) scope.emplace(state_.device, limit());
         at::Tensor loss = gradients();
         has_gradients = true;
         return loss;
@@ -102,6 +97,9 @@ void AutoMicrobatch::fit(const Step& step, const Gradients& gradients, const std
     split();
   }
 }
+
+// A run that goes on has a size, and other ranks may have chosen it: memory was not measured here then.
+std::int64_t AutoMicrobatch::limit() { return budget_.bytes(state_.device, optimizer_bytes(state_)); }
 
 void AutoMicrobatch::shrink() {
   std::int64_t& size = state_.device_train_microbatch_size;

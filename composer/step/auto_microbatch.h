@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/state.h"
+#include "composer/step/memory.h"
 
 namespace composer {
 
@@ -18,7 +19,7 @@ class AutoMicrobatch {
   // `bytes` that a batch may allocate; 0: what the device has left when the first batch is there. `put_batch_back` lets
   // go of what an attempt has made of state.batch.
   AutoMicrobatch(State& state, std::int64_t bytes, std::function<void()> put_batch_back)
-      : state_(state), limit_(bytes), put_batch_back_(std::move(put_batch_back)) {}
+      : state_(state), budget_(bytes), put_batch_back_(std::move(put_batch_back)) {}
 
   void begin_batch(std::int64_t samples) { samples_ = samples; }
   bool has_size() const { return state_.device_train_microbatch_size > 0; }
@@ -35,11 +36,12 @@ class AutoMicrobatch {
 
  private:
   std::int64_t fitting_size(const Trial& trial);
+  std::int64_t limit();
   void shrink();
   void take_back(BatchUndo& undo) const;
 
   State& state_;
-  std::int64_t limit_;  // bytes, for what a batch allocates
+  MemoryBudget budget_;  // for what a batch allocates
   std::function<void()> put_batch_back_;
   std::int64_t samples_ = 0;  // of the batch
 };

@@ -8,16 +8,15 @@
 #include <vector>
 
 #include "composer/core/error.h"
-#include "composer/step/memory.h"
 #include "composer/util/out_of_memory.h"
 
 namespace composer {
 
 EvalMicrobatch::EvalMicrobatch(std::string label, MicrobatchSize size, std::int64_t bytes)
-    : label_(std::move(label)), size_(size.samples()), is_auto_(size.is_auto()), bytes_(bytes) {}
+    : label_(std::move(label)), size_(size.samples()), is_auto_(size.is_auto()), budget_(bytes) {}
 
 void EvalMicrobatch::begin(at::Device device) {
-  if (is_auto_ && device.is_cpu()) limit_ = bytes_ != 0 ? bytes_ : std::max<std::int64_t>(1, available_memory(device));
+  if (is_auto_ && device.is_cpu()) budget_.measure(device);
 }
 
 void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Device device, Use use, Undo undo) {
@@ -45,7 +44,7 @@ void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Dev
 bool EvalMicrobatch::fits(const Feed& feed, const Batch& part, at::Device device, Use use) {
   try {
     std::optional<MemoryScope> scope;
-    if (device.is_cpu()) scope.emplace(device, limit_);
+    if (device.is_cpu()) scope.emplace(device, budget_.bytes(device));
     use(part);
     return true;
   } catch (...) {

@@ -7,6 +7,7 @@
 
 #include "composer/core/tensors.h"
 #include "composer/step/feed.h"
+#include "composer/step/memory.h"
 #include "composer/step/microbatch_size.h"
 
 namespace composer {
@@ -33,8 +34,7 @@ class EvalMicrobatch {
   std::string label_;
   std::int64_t size_ = 0;  // samples; 0: the whole batch
   bool is_auto_ = false;
-  std::int64_t bytes_ = 0;  // that a part may allocate on a CPU; 0: what there is when an evaluation begins
-  std::int64_t limit_ = 0;
+  MemoryBudget budget_;  // of a part, on a CPU; measured when an evaluation begins
 };
 
 }  // namespace composer

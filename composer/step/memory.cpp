@@ -114,6 +114,10 @@ struct MemoryScope::Report final : c10::MemoryReportingInfoBase {
   std::unordered_map<void*, std::int64_t> blocks;
 };
 
+void MemoryBudget::measure(at::Device device, std::int64_t reserved) {
+  if (!is_given_) bytes_ = std::max<std::int64_t>(1, available_memory(device) - reserved);
+}
+
 MemoryScope::MemoryScope(at::Device device, std::int64_t limit) : device_(device) {
   if (!device.is_cpu()) {
     c10::getDeviceAllocator(device.type())->resetPeakStats(with_index(device).index());

@@ -15,7 +15,9 @@
 #include "composer/metrics/classification.h"
 #include "composer/metrics/loss_metrics.h"
 #include "composer/step/auto_microbatch.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
+#include "tests/support/folder.h"
 #include "tests/support/live_bytes.h"
 #include "tests/support/text.h"
 #include "tests/support/tiny.h"
@@ -448,6 +450,42 @@ TEST_CASE("A step is not tried again once it has gradients, nor where others wai
   Fitted none(0);
   CHECK_THROWS_AS(none.fit(), Error);
   CHECK(none.sizes == std::vector<std::int64_t>{8, 4, 2, 1});
+}
+
+TEST_CASE("A run that goes on trains with the size that it has chosen, and memory is measured for it") {
+  const Folder folder;
+  const auto fit = [&](const Time& until) {
+    TrainerOptions options = tiny_options();
+    options.device_train_microbatch_size = "auto";
+    options.save_folder = folder / "ck";
+    options.max_duration = until;
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    return std::pair(trainer.state().timestamp.epoch, trainer.state().device_train_microbatch_size);
+  };
+  const Warnings warnings;
+  const auto [epoch, size] = fit("1ep");
+  CHECK(epoch == 1);
+  const auto [later, size_later] = fit("2ep");
+  CHECK(later == 2);
+  CHECK(size_later == size);
+  for (const std::string& text : warnings.texts) CHECK(text.find("out of memory") == std::string::npos);
+}
+
+TEST_CASE("A rank without a sample in the first batch trains as the others with \"auto\"") {
+  const auto weights = [](int size, MicrobatchSize microbatches) {
+    return dist::test::results_in_ranks(size, [&](const auto& world) {
+      TrainerOptions options = tiny_options();
+      options.train_dataloader = tiny_loader(4, 1);
+      options.device_train_microbatch_size = microbatches;
+      options.world = world;
+      Trainer trainer(std::move(options));
+      trainer.fit();
+      return weights_of(trainer);
+    });
+  };
+  const auto automatic = weights(2, "auto"), whole = weights(2, {});
+  for (std::size_t rank = 0; rank < 2; ++rank) CHECK(at::equal(automatic[rank], whole[rank]));
 }
 
 }  // namespace
