@@ -21,6 +21,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -181,11 +182,16 @@ template <class Options, class... T>
 concept Takes = requires {
   Options{std::declval<T>()...};
 };
+struct Anything {
+  template <class T>
+  operator T() const;  // NOLINT(google-explicit-constructor)
+};
+// A field that has no default takes anything, and one that could be made of anything in several ways has a default.
 template <class Options, class... T>
 concept TakesMore = requires {
   Options{std::declval<T>()..., {}};
 }
-|| Takes<Options, T..., Interval>;
+|| Takes<Options, T..., Anything> || Takes<Options, T..., Interval>;
 template <class Options, class... T>
 concept HasFields = (Takes<Options, T...> && !TakesMore<Options, T...>) ||
                     (Takes<Options, ByName, T...> && !TakesMore<Options, ByName, T...>);
@@ -402,10 +408,26 @@ Field<Options, T> part(std::string name, T Options::*member, std::string what) {
   return {{{std::move(name), std::move(what)}, nullptr, nullptr}, member};
 }
 
+namespace detail {
+
+// Throws Error for a field that is described twice, or before one that is declared before it.
+template <class Options, class... T>
+void check_order(const Options& options, const Field<Options, T>&... fields) {
+  const void* last = nullptr;
+  const auto check_next = [&last](const auto& field, const void* here) {
+    if (!std::less<>()(last, here)) throw Error("option ", field.name, ": its line describes another field");
+    last = here;
+  };
+  (check_next(fields, std::addressof(options.*fields.member)), ...);
+}
+
+}  // namespace detail
+
 template <class Options, class... T>
 std::vector<Option<Options>> all_options(Field<Options, T>... fields) {
   static_assert(detail::HasFields<Options, T...>,
                 "describe every field of the struct here, in the order of their declarations");
+  if constexpr (requires { Options{}; }) detail::check_order(Options{}, fields...);
   std::vector<Option<Options>> all;
   all.reserve(sizeof...(T));
   (all.push_back(std::move(fields)), ...);

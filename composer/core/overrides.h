@@ -36,6 +36,32 @@ consteval bool overrides() {
   return !std::is_same_v<typename Method<Theirs>::Owner, typename Method<Ours>::Owner>;
 }
 
+// Of a class whose base overrides log_record(), which gets whole records there: the methods for one kind each are not
+// called.
+template <class T>
+consteval void check_receiver() {
+  if constexpr (requires { &T::log_record; }) {
+    using Receiver = typename Method<decltype(&T::log_record)>::Owner;
+#define COMPOSER_X(method)                                                                                   \
+  if constexpr (requires { &T::method; }) {                                                                  \
+    using Owner = typename Method<decltype(&T::method)>::Owner;                                              \
+    static_assert(std::is_same_v<Receiver, LoggerDestination> || std::is_same_v<Owner, LoggerDestination> || \
+                      std::derived_from<Receiver, Owner>,                                                    \
+                  #method                                                                                    \
+                  "() is not called, because a base of the class overrides log_record(): override that, "    \
+                  "and hand on Record::with() where entries change");                                        \
+  }
+    COMPOSER_X(log_metrics)
+    COMPOSER_X(log_hyperparameters)
+    COMPOSER_X(log_images)
+    COMPOSER_X(log_table)
+    COMPOSER_X(log_histogram)
+    COMPOSER_X(upload_file)
+    COMPOSER_X(log_traces)
+#undef COMPOSER_X
+  }
+}
+
 // The other methods that are called by name; a method that cannot be named from here is not looked at. Each virtual
 // method of the three classes stands here: scripts/overrides.py compares.
 template <class T>
@@ -62,6 +88,7 @@ consteval void check_overrides() {  // NOLINT(readability-function-cognitive-com
     COMPOSER_X(LoggerDestination, log_traces)
     COMPOSER_X(LoggerDestination, wants_traces)
     COMPOSER_X(LoggerDestination, flush)
+    check_receiver<T>();
   }
   if constexpr (std::derived_from<T, Algorithm>) {
     COMPOSER_X(Algorithm, events)

@@ -49,6 +49,30 @@ static_assert(detail::count_enumerators<None>() == 0);
 static_assert(detail::count_enumerators<Compared>() == 6);
 static_assert(detail::HasFields<Named, std::vector<std::string>>);
 
+// Of a text alone, as some fields are.
+struct Text {
+  Text(const char* text) : begin(*text) {}
+  char begin;
+};
+struct EndsInText {
+  double size = 1;
+  Text text = "all";
+};
+struct TextBetween {
+  double size = 1;
+  Text text = "all";
+  double rest = 1;
+};
+static_assert(detail::HasFields<EndsInText, double, Text>);
+static_assert(!detail::HasFields<EndsInText, double>);
+static_assert(detail::HasFields<TextBetween, double, Text, double>);
+static_assert(!detail::HasFields<TextBetween, double>);
+static_assert(!detail::HasFields<TextBetween, double, Text>);
+
+struct Twins {
+  double a = 1, b = 2;
+};
+
 std::vector<Option<Sizes>> described() {
   using O = Sizes;
   return all_options(option("count", &O::count).at_least(1, "MiB"),
@@ -56,6 +80,14 @@ std::vector<Option<Sizes>> described() {
                      option("pause", &O::pause).above(0, "seconds"), option("interval", &O::interval),
                      part("parts", &O::parts, "parts").unlogged("are no number"),
                      option("fast", &O::fast).must("be false before noon", [](bool fast) { return !fast; }));
+}
+
+TEST_CASE("A field that is described twice, or in the place of another one, is an error") {
+  using O = Twins;
+  CHECK(all_options(option("a", &O::a), option("b", &O::b)).size() == 2);
+  CHECK_THROWS_WITH_AS(all_options(option("a", &O::a), option("b", &O::a)),
+                       "option b: its line describes another field", Error);
+  CHECK_THROWS_AS(all_options(option("a", &O::b), option("b", &O::a)), Error);
 }
 
 TEST_CASE("A value outside of its range is a ConfigError with the option, the rule and the value") {

@@ -9,6 +9,7 @@
 
 #include "composer/optim/optimizer.h"
 #include "composer/step/model_settings.h"
+#include "tests/optim/every_optimizer.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
@@ -208,26 +209,15 @@ at::Tensor train_in_parts(TrainerOptions options, std::int64_t dies) {
 }
 
 TEST_CASE("A layer that is frozen for some fits is so again after a kill in any of them, with any optimizer") {
-  using Change = std::function<void(TrainerOptions&)>;
-  const auto with = [](const optim::AnyOptimizer& optimizer) {
-    return [=](TrainerOptions& options) { options.optimizer = optimizer; };
+  std::vector<std::pair<std::string, std::function<void(TrainerOptions&)>>> optimizers;
+  const auto add = [&](const std::string& name, const optim::AnyOptimizer& optimizer) {
+    optimizers.emplace_back(name, [=](TrainerOptions& options) { options.optimizer = optimizer; });
   };
-  const std::pair<const char*, Change> optimizers[] = {
-      {"adamw", with(optim::adamw({.lr = 0.02}))},
-      {"adamw, groups", with(optim::adamw({.lr = 0.02, .groups = {{.match = "*.bias", .weight_decay = 0}}}))},
-      {"adam", with(optim::adam({.lr = 0.02}))},
-      {"decoupled_adamw", with(optim::decoupled_adamw({.lr = 0.02}))},
-      {"sgd", with(optim::sgd({.lr = 0.02, .momentum = 0.9}))},
-      {"lion", with(optim::lion({.lr = 0.002}))},
-      {"rmsprop", with(optim::rmsprop({.lr = 0.002}))},
-      {"adagrad", with(optim::adagrad({.lr = 0.02}))},
-      {"lamb", with(optim::lamb({.lr = 0.02}))},
-      {"adafactor", with(optim::adafactor({.lr = 0.02}))},
-      {"muon", with(optim::muon({.lr = 0.02}))},
-      {"libtorch's Adam",
-       [](TrainerOptions&
-              options) { options.optimizer = std::make_shared<torch::optim::Adam>(options.model->parameters(), 0.02); }},
-  };
+  for (const auto& [name, optimizer] : every_optimizer()) add(name, optimizer);
+  add("adamw, groups", optim::adamw({.lr = 0.02, .groups = {{.match = "*.bias", .weight_decay = 0}}}));
+  optimizers.emplace_back("libtorch's Adam", [](TrainerOptions& options) {
+    options.optimizer = std::make_shared<torch::optim::Adam>(options.model->parameters(), 0.02);
+  });
   for (const auto& [name, change] : optimizers) {
     CAPTURE(name);
     const auto run = [&](const Folder& folder, std::int64_t dies) {
