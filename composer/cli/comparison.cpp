@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fnmatch.h>
 #include <map>
+#include <set>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -25,14 +26,17 @@ struct View {
   std::map<std::string, std::string> values;
 };
 
-// Of the manifest, what two equal runs have in common.
+// All of the manifest but what is of one run or machine alone. A run that was killed may have counted more checkpoints.
 void add_manifest(const saving::Manifest& manifest, View& view) {
+  static const std::set<std::string> own = {
+      "format",           "version",          "id",    "run_id",  "number", "program",
+      "composer_version", "libtorch_version", "files", "checksum"};
   const nlohmann::json json = util::parse_json<nlohmann::json>(manifest.to_json());
-  for (const char* name : {"name", "run_name", "parent", "weights_only"})
-    view.values[join("manifest/", name)] = json.at(name).dump();
-  for (const char* name : {"time", "metrics"})
-    for (const auto& [key, value] : json.at(name).items())
-      view.values[join("manifest/", name, "/", key)] = value.dump();
+  for (const auto& [name, value] : json.items())
+    if (!own.contains(name) && !value.is_object()) view.values[join("manifest/", name)] = value.dump();
+  for (const auto& [name, group] : json.items())
+    if (group.is_object())
+      for (const auto& [key, value] : group.items()) view.values[join("manifest/", name, "/", key)] = value.dump();
 }
 
 View view_of(const Contents& contents, bool weights_only, const std::vector<std::string>& ignored) {

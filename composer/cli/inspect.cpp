@@ -137,6 +137,8 @@ void print_manifest(const Contents& contents, const Console& console) {
   table.row({"time", time_text(manifest.time)});
   table.row({"trained for", seconds_text(manifest.time.total_wct.count())});
   table.row({"parent", printable(manifest.parent.empty() ? "none" : manifest.parent)});
+  if (manifest.fit) table.row({"fit", join(*manifest.fit)});
+  if (manifest.by_hand) table.row({"saved", "by hand"});
   if (manifest.weights_only) table.row({"content", "weights only"});
   table.row({"written by", "libcomposer " + manifest.composer_version + ", libtorch " + manifest.libtorch_version});
   table.row({"size", bytes_text(bytes_of(manifest)) + " in " +

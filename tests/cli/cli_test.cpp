@@ -373,6 +373,24 @@ TEST_CASE("diff of two runs that did the same finds nothing, though their clocks
   CHECK(composer_program({"diff", folder / "one/latest", folder / "one/ep0-ba2", "--ignore", "*"}).code == 0);
 }
 
+TEST_CASE("diff compares all of the manifest that equal runs have in common, and inspect shows it") {
+  const CliFolder folder;
+  train_into(folder / "one");
+  const fs::path hand = folder / "hand";
+  fs::copy(fs::canonical(folder / "one/latest"), hand);
+  saving::Manifest manifest = saving::open_checkpoint(hand).manifest;
+  manifest.by_hand = true;
+  manifest.fit = 7;
+  std::ofstream(hand / saving::Manifest::kFileName, std::ios::trunc) << manifest.to_json();
+  const Answer answer = composer_program({"diff", folder / "one/latest", hand});
+  CHECK(answer.code == 1);
+  CHECK(answer.says("manifest/by_hand"));
+  CHECK(answer.says("manifest/fit"));
+  const Answer shown = composer_program({"inspect", hand});
+  CHECK(shown.says("by hand"));
+  CHECK_FALSE(composer_program({"inspect", folder / "one/latest"}).says("by hand"));
+}
+
 TEST_CASE("diff says what is missing, of another shape or dtype, and by how much values differ") {
   const CliFolder folder;
   at::Tensor changed = kWeight.clone();
