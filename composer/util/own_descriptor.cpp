@@ -7,11 +7,14 @@
 #include <new>
 #include <pthread.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include <sys/file.h>
+
+#include "composer/util/dying_process.h"
 
 namespace composer::util {
 namespace {
@@ -77,7 +80,20 @@ bool OwnDescriptor::close() {
   return ::close(std::exchange(number_, -1)) == 0;
 }
 
-bool OwnDescriptor::try_lock() const { return ::flock(number_, LOCK_EX | LOCK_NB) == 0; }
+// A process that was killed has its locks for as long as it takes the system to end it. Who is started in its place
+// waits for that.
+bool OwnDescriptor::try_lock() const {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point latest = Clock::now() + std::chrono::seconds(10);
+  while (::flock(number_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return false;
+    const bool waits = is_locked_by_dying(number_) && Clock::now() < latest;
+    errno = EWOULDBLOCK;
+    if (!waits) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
 
 bool OwnDescriptor::wait_for_lock() const {
   while (::flock(number_, LOCK_EX) != 0)

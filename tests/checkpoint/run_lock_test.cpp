@@ -8,6 +8,7 @@
 #include <string>
 #include <unistd.h>
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "composer/checkpoint/folder.h"
@@ -42,6 +43,27 @@ TEST_CASE("Another process that trains the run is named, and its death frees the
   CHECK_NOTHROW(RunLock(folder.path(), "r"));
   CHECK_NOTHROW(RunLock(folder.path(), "r"));
   CHECK(std::filesystem::is_empty(folder.path()));
+  ::close(ready[0]), ::close(ready[1]);
+}
+
+TEST_CASE("A process that was killed and is not gone yet is waited for") {
+  constexpr std::size_t kBytes = std::size_t{256} << 20;  // which the system takes its time to free
+  const test::Folder folder;
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const RunLock lock(folder.path(), "r");
+    const void* memory =
+        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED || ::write(ready[1], "x", 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  ::kill(child, SIGKILL);
+  CHECK_NOTHROW(RunLock(folder.path(), "r"));
+  ::waitpid(child, nullptr, 0);
   ::close(ready[0]), ::close(ready[1]);
 }
 

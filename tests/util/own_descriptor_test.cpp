@@ -2,11 +2,13 @@
 
 #include <csignal>
 #include <fcntl.h>
+#include <string>
 #include <unistd.h>
 
 #include <sys/time.h>
 #include <sys/wait.h>
 
+#include "composer/util/dying_process.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
@@ -49,6 +51,21 @@ TEST_CASE("A forked child has no descriptor of its parent, and opens others") {
   });
   CHECK(test::ended_well(status));
   CHECK(of_parent.is_open());
+}
+
+TEST_CASE("A process is dying once it is a zombie, was sent SIGKILL, or has no memory any more") {
+  const auto status = [](const std::string& state, const std::string& size, const std::string& own,
+                         const std::string& shared) {
+    return "Name:\tx\nState:\t" + state + "\n" + size + "SigPnd:\t" + own + "\nShdPnd:\t" + shared + "\n";
+  };
+  const std::string none = "0000000000000000", size = "VmSize:\t 100 kB\n";
+  CHECK_FALSE(util::says_dying(status("S (sleeping)", size, none, none)));
+  CHECK_FALSE(util::says_dying(status("T (stopped)", size, none, "0000000000004000")));  // SIGTERM
+  CHECK(util::says_dying(status("R (running)", size, "0000000000000100", none)));
+  CHECK(util::says_dying(status("R (running)", size, none, "0000000000000100")));
+  CHECK(util::says_dying(status("R (running)", "", none, none)));
+  CHECK(util::says_dying(status("Z (zombie)", "", none, none)));
+  CHECK_FALSE(util::is_dying(::getpid()));
 }
 
 }  // namespace
