@@ -319,6 +319,17 @@ TEST_CASE("JsonLinesLogger of a resumed run that only evaluates changes no byte 
   }
 }
 
+TEST_CASE("JsonLinesLogger that has only held the log of a resumed run does not append that of its next run to it") {
+  const Logged log(3);
+  const std::string before = text_of(log.folder.file());
+  const test::Warnings warnings;
+  ResumedRun evaluated({.path = log.folder.file()}, log.checkpoint, /*trains=*/false);
+  evaluated.json.close(evaluated.state, evaluated.logger);
+  evaluated.state.resumes = false;
+  CHECK_THROWS_AS(evaluated.json.init(evaluated.state, evaluated.logger), ConfigError);
+  CHECK(text_of(log.folder.file()) == before);
+}
+
 TEST_CASE("JsonLinesLogger of a resumed run does not cut a log that was replaced before it trains") {
   const Logged log(3);
   ResumedRun resumed({.path = log.folder.file()}, log.checkpoint, /*trains=*/false);
