@@ -10,6 +10,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include "composer/callbacks/callback_files.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -111,8 +112,7 @@ ExportForInferenceCallback::ExportForInferenceCallback(ExportForInferenceOptions
     : options_(std::move(options)), path_(options_.save_path) {
   const std::string& path = options_.save_path;
   if (path.empty()) throw ConfigError("ExportForInferenceCallback: save_path is required");
-  const Timestamp start;
-  saving::format_name(path, "run", &start);
+  check_file_names({path});
   if (options_.save_format == ExportFormat::SAFETENSORS && std::filesystem::path(path).extension() != ".safetensors")
     throw ConfigError("ExportForInferenceCallback: save_path must end in .safetensors, got \"", path, '"');
   if (!options_.sample_input.empty())
@@ -171,10 +171,7 @@ void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {
   }
   state.run->with_model(WeightsUse::EXPORT, state.seed, [&](Model& model) {
     if (!is_script) return save_weights(as_module(model), path);
-    const std::string program = torch_script(model, names_of(options_, sample_), sample_, state.device);
-    util::NewFile file(path);
-    file.write(program);
-    file.commit();
+    write_whole_file(path, torch_script(model, names_of(options_, sample_), sample_, state.device));
   });
   logger.upload_file(
       {.path = path, .name = "{run_name}/" + std::filesystem::path(path).filename().string(), .overwrite = true});

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdlib>
 #include <dlfcn.h>
 #include <string>
 
 #include "composer/callbacks/system_readings.h"
 #include "composer/core/error.h"
+#include "composer/util/environment.h"
 
 namespace composer::callbacks {
 // Names and layouts here are as in nvml.h, where NVIDIA does not change them.
@@ -119,10 +119,7 @@ void GpuReader::add(Readings& readings) const {
 
 std::unique_ptr<GpuReader> gpu_reader_of(c10::Device device) {
   std::string name = place_on_bus(device.index());
-  if (name.empty()) {
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // NOLINT(concurrency-mt-unsafe)
-    name = name_in_list(device.index(), visible ? visible : "");
-  }
+  if (name.empty()) name = name_in_list(device.index(), environment("CUDA_VISIBLE_DEVICES"));
   return std::make_unique<GpuReader>("libnvidia-ml.so.1", name);
 }
 

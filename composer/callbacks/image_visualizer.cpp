@@ -2,9 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <mutex>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -19,6 +17,8 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "composer/callbacks/background_files.h"
+#include "composer/callbacks/callback_files.h"
 #include "composer/callbacks/image_grid.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
@@ -27,8 +27,6 @@
 #include "composer/core/listed.h"
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
-#include "composer/util/background_queue.h"
-#include "composer/util/new_file.h"
 #include "composer/util/png.h"
 
 namespace composer::callbacks {
@@ -154,56 +152,28 @@ struct ImageVisualizer::Range {
 
 // Files of grids, written by a background thread.
 struct ImageVisualizer::Files {
-  struct Job {
-    LogImages images;  // on the host
-    fs::path path;
-  };
-
   explicit Files(fs::path where)
-      : folder(std::move(where)), queue([this](std::span<Job> jobs) { write(jobs); }, {.delay = {}, .capacity = 8}) {}
+      : folder(std::move(where)),
+        files(8, [](const std::string& path) { return join("ImageVisualizer: ", path, " was not written"); }) {}
 
-  void send(const LogImages& images, const std::string& name) {
-    Job job{images, folder / (name + ".png")};
-    job.images.images = images.images.to(at::kCPU);
-    for (LogMask& mask : job.images.masks) mask.classes = mask.classes.to(at::kCPU);
-    queue.send(std::move(job));
-    warn_of_failures();
-  }
-
-  void write(std::span<Job> jobs) {
-    for (const Job& job : jobs) try {
-        const at::NoGradGuard no_grad;
-        util::NewFile file(job.path);
-        file.write(util::png_files(image_grid(job.images).unsqueeze(0)).files.front());
-        file.commit();
-      } catch (const std::exception& error) {
-        const std::lock_guard lock(mutex);
-        failures.push_back(join("ImageVisualizer: ", job.path.string(), " was not written: ", describe(error)));
-      }
-  }
-
-  // By the thread that trains, where the user's handler of warnings is.
-  void warn_of_failures() {
-    std::vector<std::string> texts;
-    {
-      const std::lock_guard lock(mutex);
-      texts.swap(failures);
-    }
-    for (const std::string& text : texts) warn(text);
+  void send(LogImages images, const std::string& name) {
+    images.images = images.images.to(at::kCPU);
+    for (LogMask& mask : images.masks) mask.classes = mask.classes.to(at::kCPU);
+    files.send(folder / (name + ".png"), [images = std::move(images)](const fs::path& path) {
+      const at::NoGradGuard no_grad;
+      write_whole_file(path, util::png_files(image_grid(images).unsqueeze(0)).files.front());
+    });
   }
 
   const fs::path folder;
-  std::mutex mutex;
-  std::vector<std::string> failures;
-  util::BackgroundQueue<Job> queue;  // the last, because its thread uses the others
+  BackgroundFiles files;
 };
 
 ImageVisualizer::ImageVisualizer(ImageVisualizerOptions options)
     : options_(checked("ImageVisualizer", std::move(options), image_visualizer_options())) {
   for (const double value : options_.stddev)
     if (!(value > 0)) throw ConfigError("ImageVisualizer: stddev must be > 0, got ", listed(options_.stddev));
-  const Timestamp start;
-  saving::format_name(options_.folder, "run", &start);
+  check_file_names({options_.folder});
 }
 ImageVisualizer::~ImageVisualizer() = default;
 ImageVisualizer::ImageVisualizer(ImageVisualizer&&) noexcept = default;
@@ -277,9 +247,7 @@ void ImageVisualizer::show(const State& state, const std::string& key, const std
 void ImageVisualizer::close(const State&, Logger&) {
   if (range_ && range_->arrived) range_->arrived->synchronize();
   tell_range();
-  if (!files_) return;
-  files_->queue.sync();
-  files_->warn_of_failures();
+  if (files_) files_->files.wait();
 }
 
 StateDict ImageVisualizer::local_hparams() const { return describe(options_, image_visualizer_options()); }

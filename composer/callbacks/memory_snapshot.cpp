@@ -1,24 +1,20 @@
 #include "composer/callbacks/memory_snapshot.h"
 
-#include <filesystem>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "composer/callbacks/allocator_history.h"
+#include "composer/callbacks/callback_files.h"
 #include "composer/callbacks/rank_name.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
-#include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/util/absolute_format.h"
-#include "composer/util/new_file.h"
 
 namespace composer::callbacks {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -39,9 +35,7 @@ std::vector<Option<MemorySnapshotOptions>> memory_snapshot_options() {
 struct MemorySnapshot::Impl {
   explicit Impl(MemorySnapshotOptions given)
       : options(checked("MemorySnapshot", std::move(given), memory_snapshot_options())) {
-    const Timestamp start;
-    for (const std::string* text : {&options.folder, &options.filename, &options.remote_file_name})
-      saving::format_name(*text, "run", &start);
+    check_file_names({options.folder, options.filename, options.remote_file_name});
   }
 
   template <class Use>
@@ -64,9 +58,7 @@ struct MemorySnapshot::Impl {
       return join(named(where), '/', named(options.filename), rank_suffix(state, {where, options.filename}), ".pickle");
     };
     const std::string path = file_in(folder);
-    util::NewFile written(path);
-    written.write(source->snapshot());
-    written.commit();
+    write_whole_file(path, source->snapshot());
     if (options.remote_file_name.empty()) return;
     logger.upload_file({.path = path, .name = file_in(options.remote_file_name), .overwrite = options.overwrite});
   }
@@ -95,14 +87,9 @@ void MemorySnapshot::init(const State& state, Logger&) {
     warn(join("MemorySnapshot: the allocator of ", state.device, " keeps no history, so nothing is recorded"));
     return;
   }
-  const fs::path folder = saving::format_name(impl.folder, state, &state.timestamp);
-  std::error_code ignored;
-  const bool is_own = state.resumes || (state.run && state.run->begins_again());
-  if (impl.options.overwrite || is_own || !fs::is_directory(folder, ignored)) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".pickle")
-      throw ConfigError("MemorySnapshot: the folder ", folder.string(), " has snapshots of another run, such as ",
-                        entry.path().filename().string(), "; choose another folder, or set overwrite");
+  if (impl.options.overwrite) return;
+  const std::string folder = saving::format_name(impl.folder, state, &state.timestamp);
+  refuse_files_of_another_run("MemorySnapshot", folder, ".pickle", "snapshots", state);
 }
 
 void MemorySnapshot::batch_start(const State& state, Logger&) {

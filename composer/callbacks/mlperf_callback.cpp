@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +20,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
+#include "composer/callbacks/callback_files.h"
 #include "composer/callbacks/direction.h"
 #include "composer/callbacks/mlperf_system.h"
 #include "composer/checkpoint/name_format.h"
@@ -34,10 +34,10 @@
 #include "composer/core/stop.h"
 #include "composer/util/absolute_format.h"
 #include "composer/util/log_mark.h"
-#include "composer/util/new_file.h"
 #include "composer/util/output_file.h"
 #include "composer/util/set_aside.h"
 #include "composer/util/text.h"
+#include "composer/util/wall_clock.h"
 
 namespace composer::callbacks {
 namespace {
@@ -172,13 +172,11 @@ struct MLPerfCallback::Log {
   void write(const char* key, const Json& value = nullptr, Json metadata = Json::object(),
              Type type = Type::POINT_IN_TIME, const std::source_location& where = std::source_location::current()) {
     static constexpr std::array kTypes = {"POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"};
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
     metadata["file"] = "composer/callbacks/mlperf_callback.cpp";
     metadata["lineno"] = where.line();
     const std::string line =
-        join(":::MLLOG {\"namespace\": \"\", \"time_ms\": ",
-             std::chrono::duration_cast<std::chrono::milliseconds>(now).count(), ", \"event_type\": \"",
-             kTypes.at(static_cast<std::size_t>(type)), "\", \"key\": ", json_line(key),
+        join(":::MLLOG {\"namespace\": \"\", \"time_ms\": ", static_cast<std::int64_t>(seconds_since_1970() * 1000),
+             ", \"event_type\": \"", kTypes.at(static_cast<std::size_t>(type)), "\", \"key\": ", json_line(key),
              ", \"value\": ", json_line(value), ", \"metadata\": ", json_line(metadata), "}\n");
     if (file)
       file->write(line);
@@ -233,15 +231,14 @@ void MLPerfCallback::init(const State& state, Logger&) {
   log_ = std::make_unique<Log>(path_in_root(state, "results"), state.resumes, state.run && state.run->begins_again());
   if (log_->started) return;
   const std::string status = name_of(options_.status);
-  util::NewFile file(path_in_root(state, "systems"));
-  file.write(mlperf_system_json({.submitter = options_.submitter,
-                                 .division = options_.division,
-                                 .status = status,
-                                 .system_name = system_name(options_, state),
-                                 .world_size = state.world_size,
-                                 .has_accelerator = !state.device.is_cpu(),
-                                 .host_processors_per_node = options_.host_processors_per_node}));
-  file.commit();
+  write_whole_file(path_in_root(state, "systems"),
+                   mlperf_system_json({.submitter = options_.submitter,
+                                       .division = options_.division,
+                                       .status = status,
+                                       .system_name = system_name(options_, state),
+                                       .world_size = state.world_size,
+                                       .has_accelerator = !state.device.is_cpu(),
+                                       .host_processors_per_node = options_.host_processors_per_node}));
   if (options_.cache_clear_cmd.empty()) {
     warn("MLPerfCallback: no cache_clear_cmd is set, so the caches are not cleared; a submission requires it");
   } else {
@@ -346,7 +343,8 @@ void MLPerfCallback::eval_end(const State& state, Logger&) {
 void MLPerfCallback::visit_state(StateVisitor& visit) {
   if (!log_) return;
   if (visit.is_loading()) {
-    if (!visit.has("size") || !log_->is_resumed || log_->file) return;  // of an older version, or of another run
+    // Of an older version, or of another run.
+    if (!visit.has("size") || !visit.is_of_this_run() || !log_->is_resumed || log_->file) return;
     log_->mark.emplace();
     log_->visit_state(visit, *log_->mark);
   } else if (log_->file) {

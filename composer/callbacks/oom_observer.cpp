@@ -10,6 +10,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/callbacks/allocator_history.h"
+#include "composer/callbacks/callback_files.h"
 #include "composer/callbacks/memory_statistics.h"
 #include "composer/callbacks/rank_name.h"
 #include "composer/checkpoint/name_format.h"
@@ -21,7 +22,6 @@
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/util/absolute_format.h"
-#include "composer/util/new_file.h"
 #include "composer/util/out_of_memory.h"
 #include "composer/util/text.h"
 #include "composer/util/tune_process.h"
@@ -131,9 +131,7 @@ std::vector<Option<OOMObserverOptions>> oom_observer_options() {
 struct OOMObserver::Impl {
   explicit Impl(OOMObserverOptions given)
       : options(checked("OOMObserver", std::move(given), oom_observer_options())), folder(options.folder) {
-    const Timestamp start;
-    for (const std::string* text : {&options.folder, &options.filename, &options.remote_file_name})
-      saving::format_name(*text, "run", &start);
+    check_file_names({options.folder, options.filename, options.remote_file_name});
   }
 
   // Between a file's name and its suffix: empty, or the first number that no report has yet.
@@ -153,9 +151,7 @@ struct OOMObserver::Impl {
     const std::string index = number(base);
     const auto put = [&](const std::string& suffix, const std::string& content) {
       const std::string path = base.string() + index + suffix;
-      util::NewFile file(path);
-      file.write(content);
-      file.commit();
+      write_whole_file(path, content);
       if (remote.empty()) return;
       logger.upload_file({.path = path, .name = remote + index + suffix, .overwrite = overwrite});
     };

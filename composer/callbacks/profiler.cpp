@@ -5,24 +5,22 @@
 #include <deque>
 #include <filesystem>
 #include <iostream>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "composer/callbacks/background_files.h"
+#include "composer/callbacks/callback_files.h"
 #include "composer/callbacks/rank_name.h"
 #include "composer/callbacks/system_sampler.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/profiler/operators.h"
 #include "composer/profiler/report.h"
 #include "composer/profiler/schedule.h"
 #include "composer/profiler/trace.h"
-#include "composer/util/background_queue.h"
-#include "composer/util/new_file.h"
 
 namespace composer::callbacks {
 namespace {
@@ -60,43 +58,28 @@ std::vector<Option<ProfilerOptions>> profiler_options() {
 // Files of finished traces, and the report of the last, by a thread of its own.
 class TraceWriter {
  public:
-  struct Job {
-    Trace trace;
-    fs::path path;
-    int rank = 0;
-  };
+  explicit TraceWriter(std::int64_t keep)
+      : keep_(keep),
+        files_(2, [](const std::string& path) { return join("Profiler: the trace ", path, " is lost"); }) {}
 
-  TraceWriter(std::int64_t keep)
-      : keep_(keep), queue_([this](std::span<Job> jobs) { write(jobs); }, {.delay = {}, .capacity = 2}) {}
-  void send(Job job) {
-    queue_.send(std::move(job));
-    warn_of_failures();
+  void send(Trace trace, fs::path path, int rank) {
+    files_.send(std::move(path), [this, rank, trace = std::move(trace)](fs::path& file) {
+      report_ = profiler::report(trace);
+      file = unused(file);
+      write_whole_file(file, profiler::chrome_json(trace, join("rank ", rank, " training"), rank));
+      written_.push_back(file);
+      while (keep_ >= 0 && std::cmp_greater(written_.size(), keep_)) {
+        fs::remove(written_.front());
+        written_.pop_front();
+      }
+    });
   }
   std::string report() {
-    queue_.sync();
-    warn_of_failures();
+    files_.wait();
     return report_;
   }
 
  private:
-  void write(std::span<Job> jobs) {
-    for (Job& job : jobs) try {
-        report_ = profiler::report(job.trace);
-        job.path = unused(job.path);
-        util::NewFile file(job.path);
-        file.write(profiler::chrome_json(job.trace, join("rank ", job.rank, " training"), job.rank));
-        file.commit();
-        written_.push_back(job.path);
-        while (keep_ >= 0 && std::cmp_greater(written_.size(), keep_)) {
-          fs::remove(written_.front());
-          written_.pop_front();
-        }
-      } catch (const std::exception& error) {
-        const std::lock_guard lock(mutex_);
-        failures_.push_back(join("Profiler: the trace ", job.path.string(), " is lost: ", describe(error)));
-      }
-  }
-
   // "trace-2.json" if this run has written "trace.json": a filename need not have counts in it.
   fs::path unused(const fs::path& path) const {
     fs::path other = path;
@@ -104,37 +87,11 @@ class TraceWriter {
     return other;
   }
 
-  // By the thread that trains, where the user's handler of warnings is.
-  void warn_of_failures() {
-    std::vector<std::string> failures;
-    {
-      const std::lock_guard lock(mutex_);
-      failures.swap(failures_);
-    }
-    for (const std::string& failure : failures) warn(failure);
-  }
-
   const std::int64_t keep_;
-  std::string report_;  // of the thread, and of others after sync()
+  std::string report_;  // of the thread, and of others after wait()
   std::deque<fs::path> written_;
-  std::mutex mutex_;
-  std::vector<std::string> failures_;
-  util::BackgroundQueue<Job> queue_;  // the last, because its thread uses the others
+  BackgroundFiles files_;  // the last, because its thread uses the others
 };
-
-namespace {
-
-void check_folder(const ProfilerOptions& options, const fs::path& folder, const State& state) {
-  std::error_code ignored;
-  const bool is_own = state.resumes || (state.run && state.run->begins_again());
-  if (options.overwrite || is_own || !fs::is_directory(folder, ignored)) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".json")
-      throw ConfigError("Profiler: the folder ", folder.string(), " has traces of another run, such as ",
-                        entry.path().filename().string(), "; choose another folder, or set overwrite");
-}
-
-}  // namespace
 
 struct Profiler::Impl {
   explicit Impl(ProfilerOptions given) : options(checked("Profiler", std::move(given), profiler_options())) {
@@ -142,8 +99,7 @@ struct Profiler::Impl {
                  path, filename, overwrite, keep, print] = options;
     system = {cpu, memory, disk, net, sample_interval};
     schedule = {skip_first, wait, warmup, active, repeat};
-    const Timestamp start;
-    for (const std::string* text : {&path, &filename}) saving::format_name(*text, "run", &start);
+    check_file_names({path, filename});
     for (int i = 0; i < kEventCount; ++i) {
       const auto event = static_cast<Event>(i);
       events.at(static_cast<std::size_t>(i)) = names.number_of("event/", canonical_name(event), "");
@@ -177,7 +133,7 @@ struct Profiler::Impl {
     try {
       fs::path file = folder / saving::format_name(options.filename, state, &state.timestamp);
       file = ending_in(file, rank_suffix(state, {options.folder, options.filename}));
-      if (writer) writer->send({std::move(trace), file, state.rank});
+      if (writer) writer->send(std::move(trace), file, state.rank);
       has_recorded = true;
     } catch (const std::exception& error) {
       warn(join("Profiler: a trace is lost: ", describe(error)));
@@ -248,7 +204,7 @@ std::string Profiler::report() const { return impl_->writer ? impl_->writer->rep
 void Profiler::init(const State& state, Logger&) {
   Impl& impl = *impl_;
   impl.folder = fs::absolute(saving::format_name(impl.options.folder, state, nullptr));
-  check_folder(impl.options, impl.folder, state);
+  if (!impl.options.overwrite) refuse_files_of_another_run("Profiler", impl.folder, ".json", "traces", state);
   impl.writer = std::make_unique<TraceWriter>(impl.options.num_traces_to_keep);
   impl.resumed_at = 0;
   impl.operators_failed = impl.has_recorded = false;

@@ -248,6 +248,12 @@ void BackgroundLogger::visit_missing(StateVisitor& visit) {
   channel.writer->lost_ = std::max<std::int64_t>(lost, 0);
 }
 
+void BackgroundLogger::forget_missing() {
+  channel_->dropped_before = 0;
+  const std::lock_guard lock(channel_->writer->mutex_);
+  channel_->writer->lost_ = 0;
+}
+
 bool BackgroundLogger::is_closed() {
   if (closed_ && !std::exchange(warned_closed_, true))
     warn(join(name_, ": is closed, so what is logged from here on is lost"));

@@ -118,6 +118,8 @@ class COMPOSER_EXPORT BackgroundLogger : public RecordDestination {
   // For visit_state(), beside what is kept of the place in the log: how many records are missing before it. The report
   // at the end counts those of earlier processes, too.
   void visit_missing(StateVisitor& visit);
+  // Those of earlier processes: they are missing in another log than that which was opened.
+  void forget_missing();
 
  private:
   struct Channel;

@@ -53,8 +53,6 @@ void warn_if_missing(const std::string& name, const std::string& path, const uti
             "was written; it was removed, or path was another one, and the log begins again without them"));
 }
 
-}  // namespace
-
 class LineWriter final : public RecordWriter {
  public:
   LineWriter(std::string name, std::string path, std::unique_ptr<LineFormat> format)
@@ -107,6 +105,104 @@ class LineWriter final : public RecordWriter {
   std::string lines_;
 };
 
+// The file of lines.
+class LinePlace final : public MarkedPlace<util::LogMark> {
+ public:
+  // `again`: this logger has written the file.
+  LinePlace(std::string name, LineFileOptions options, const State& state, bool again,
+            std::shared_ptr<LineWriter> writer)
+      : name_(std::move(name)),
+        options_(std::move(options)),
+        path_(writer->where()),
+        again_(again),
+        resumes_(state.resumes),
+        begins_again_(state.run && state.run->begins_again()),
+        of_other_rank_(state.resumes && state.rank != 0),
+        writer_(std::move(writer)),
+        waits_(must_wait(state)) {}
+
+  std::shared_ptr<RecordWriter> writer() const override { return writer_; }
+  bool waits_for_fit() const override { return waits_; }
+  bool has_held_records() const override { return true; }
+
+  void before_fit(const State& state, bool is_open) override {
+    if (is_open) return;
+    std::error_code error;
+    if (of_other_rank_ && std::filesystem::exists(path_, error))
+      set_aside(name_, path_, ", and a checkpoint keeps the place of rank 0's alone");
+    else if (!loaded() && !options_.overwrite && is_begun_by(state.run_name))
+      set_aside(name_, path_, ", of which no checkpoint is left");
+  }
+
+  // As a run does that does not resume.
+  void begin() override {
+    auto mode = options_.overwrite ? util::FileMode::OVERWRITE : util::FileMode::CREATE;
+    if (options_.append || (again_ && !resumes_)) mode = util::FileMode::APPEND;
+    std::error_code error;
+    if (resumes_ && mode == util::FileMode::CREATE && std::filesystem::exists(path_, error))
+      throw ConfigError(name_, ": ", path_, " is not the log that the resumed run wrote; set another path, append or ",
+                        "overwrite");
+    writer_->open(mode);
+  }
+
+ private:
+  bool accepts(const util::LogMark& mark) override {
+    if (of_other_rank_) return false;
+    if (mark.compare(path_) != util::LogMark::Match::OTHER) return true;
+    warn_if_missing(name_, path_, mark);
+    return false;
+  }
+
+  // Nobody else writes it once it is open.
+  bool go_on_at(const util::LogMark& mark) override {
+    if (mark.compare(path_) == util::LogMark::Match::OTHER) {  // the file was replaced or removed since
+      warn_if_missing(name_, path_, mark);
+      return false;
+    }
+    writer_->open(util::FileMode::APPEND);
+    const util::LogMark::Match match = mark.compare(path_);
+    if (match == util::LogMark::Match::SHORTER)
+      warn(join(name_, ": ", path_, " is shorter than when the checkpoint was written"));
+    if (match == util::LogMark::Match::SAME) writer_->cut(mark.size);
+    return true;
+  }
+
+  util::LogMark mark() override { return util::LogMark::of(path_, writer_->size()); }
+
+  // Another process may be training this run, and have begun the file.
+  bool must_wait(const State& state) const {
+    std::error_code error;
+    if (again_ || !std::filesystem::is_regular_file(path_, error)) return false;
+    if (!resumes_ && !(state.run && state.run->is_resumable())) return false;
+    if (of_other_rank_) return !options_.append;
+    return options_.overwrite || (!resumes_ && !options_.append && is_begun_by(state.run_name));
+  }
+
+  // Whether an earlier process of the run wrote the file, or was killed while it wrote the first line.
+  bool is_begun_by(const std::string& run_name) const {
+    constexpr std::size_t kBytes = 1 << 16;
+    std::error_code error;
+    if (run_name.empty() || !std::filesystem::is_regular_file(path_, error)) return false;
+    if (begins_again_) return true;
+    std::string beginning(kBytes, '\0');
+    std::ifstream file(path_, std::ios::binary);
+    file.read(beginning.data(), kBytes);
+    beginning.resize(static_cast<std::size_t>(file.gcount()));
+    return writer_->format().is_begun_by(run_name, beginning, has_placeholder(options_.path, "run_name"));
+  }
+
+  const std::string name_;
+  const LineFileOptions options_;
+  const std::string path_;
+  const bool again_, resumes_;
+  const bool begins_again_;   // the run: a process that has left no checkpoint wrote the file
+  const bool of_other_rank_;  // of a resumed run, whose checkpoint knows of rank 0's log alone
+  const std::shared_ptr<LineWriter> writer_;
+  const bool waits_;  // until a fit begins, since it overwrites the file or gives it another name
+};
+
+}  // namespace
+
 LineFormat::~LineFormat() = default;
 std::string_view LineFormat::noun() const { return "records"; }
 std::string LineFormat::header() const { return {}; }
@@ -115,17 +211,8 @@ bool LineFormat::takes(const Record& record) const {
   return record.kind() == Record::Kind::METRICS || record.kind() == Record::Kind::HYPERPARAMETERS;
 }
 
-struct LineFileLogger::Log {
-  std::shared_ptr<LineWriter> writer;
-  bool resumes = false;
-  bool begins_again = false;          // the run: a process that has left no checkpoint wrote the file
-  bool of_other_rank = false;         // of a resumed run, whose checkpoint knows of rank 0's log alone
-  bool waits = false;                 // until FIT_START, since it overwrites the file or gives it another name
-  std::optional<util::LogMark> mark;  // what the checkpoint knows of the log, if it is that
-};
-
 LineFileLogger::LineFileLogger(std::string name, LineFileOptions options)
-    : BackgroundLogger(std::move(name), options.background), options_(std::move(options)) {
+    : ResumableLogger(std::move(name), options.background), options_(std::move(options)) {
   check_line_file(this->name(), options_);
 }
 LineFileLogger::~LineFileLogger() = default;
@@ -133,114 +220,15 @@ LineFileLogger::LineFileLogger(LineFileLogger&&) noexcept = default;
 
 bool LineFileLogger::is_for_all_ranks() const { return has_placeholder(options_.path, "rank"); }
 
-std::shared_ptr<RecordWriter> LineFileLogger::make_writer(const State& state) {
-  const std::string path = expand(name(), options_.path, state);
-  log_ = std::make_unique<Log>();
-  log_->writer = std::make_shared<LineWriter>(name(), path, make_format(state));
-  log_->resumes = state.resumes;
-  log_->begins_again = state.run && state.run->begins_again();
-  log_->of_other_rank = state.resumes && state.rank != 0;
-  log_->waits = waits_for_fit(state);
-  state.resumes || log_->waits ? hold() : open_as_new(path == written_);
-  written_ = path;
-  return log_->writer;
-}
-
-// Whether an earlier process of the run wrote the file, or was killed while it wrote the first line.
-bool LineFileLogger::is_begun_by(const std::string& run_name) const {
-  constexpr std::size_t kBytes = 1 << 16;
-  const std::string path = log_->writer->where();
-  std::error_code error;
-  if (run_name.empty() || !std::filesystem::is_regular_file(path, error)) return false;
-  if (log_->begins_again) return true;
-  std::string beginning(kBytes, '\0');
-  std::ifstream file(path, std::ios::binary);
-  file.read(beginning.data(), kBytes);
-  beginning.resize(static_cast<std::size_t>(file.gcount()));
-  const bool own_path = has_placeholder(options_.path, "run_name");
-  return log_->writer->format().is_begun_by(run_name, beginning, own_path);
-}
-
-// Another process may be training this run, and have begun the file.
-bool LineFileLogger::waits_for_fit(const State& state) const {
-  const std::string path = log_->writer->where();
-  std::error_code error;
-  if (path == written_ || !std::filesystem::is_regular_file(path, error)) return false;
-  if (!state.resumes && !(state.run && state.run->is_resumable())) return false;
-  if (log_->of_other_rank) return !options_.append;
-  return options_.overwrite || (!state.resumes && !options_.append && is_begun_by(state.run_name));
-}
-
-// As a run does that does not resume; `again`: this logger has written the file.
-void LineFileLogger::open_as_new(bool again) {
-  auto mode = options_.overwrite ? util::FileMode::OVERWRITE : util::FileMode::CREATE;
-  if (options_.append || again) mode = util::FileMode::APPEND;
-  std::error_code error;
-  if (const std::string path = log_->writer->where();
-      log_->resumes && mode == util::FileMode::CREATE && std::filesystem::exists(path, error))
-    throw ConfigError(name(), ": ", path, " is not the log that the resumed run wrote; set another path, append or ",
-                      "overwrite");
-  log_->writer->open(mode);
-}
-
-void LineFileLogger::open_log() { log_->mark ? open_own() : open_as_new(false); }
-
-void LineFileLogger::after_load(const State&, Logger&) {
-  if (is_holding() && !log_->mark && !log_->waits) open_held([this] { open_log(); });
-}
-
-void LineFileLogger::fit_start(const State& state, Logger&) {
-  if (!is_holding()) return;
-  open_held([&] {
-    const std::string path = log_->writer->where();
-    std::error_code error;
-    if (log_->of_other_rank && std::filesystem::exists(path, error))
-      set_aside(name(), path, ", and a checkpoint keeps the place of rank 0's alone");
-    else if (!log_->mark && !options_.overwrite && is_begun_by(state.run_name))
-      set_aside(name(), path, ", of which no checkpoint is left");
-    open_log();
-  });
-}
-
-// The log of the resumed run, without what was logged after the checkpoint. Nobody else writes it once it is open.
-void LineFileLogger::open_own() {
-  const std::string path = log_->writer->where();
-  if (log_->mark->compare(path) == util::LogMark::Match::OTHER) {  // the file was replaced or removed since
-    warn_if_missing(name(), path, *log_->mark);
-    return open_as_new(false);
-  }
-  log_->writer->open(util::FileMode::APPEND);
-  const util::LogMark::Match match = log_->mark->compare(path);
-  if (match == util::LogMark::Match::SHORTER)
-    warn(join(name(), ": ", path, " is shorter than when the checkpoint was written"));
-  if (match == util::LogMark::Match::SAME) log_->writer->cut(log_->mark->size);
-}
-
-void LineFileLogger::visit_state(StateVisitor& visit) {
-  if (!log_ || log_->of_other_rank) return;
-  util::LogMark mark;
-  const std::string path = log_->writer->where();
-  if (visit.is_loading()) {
-    mark.visit_state(visit);
-    if (!goes_on_at(visit) || !log_->resumes) return;
-    if (mark.compare(path) == util::LogMark::Match::OTHER) return warn_if_missing(name(), path, mark);
-    log_->mark = std::move(mark);
-    visit_missing(visit);
-    drop_held();  // the log has them
-  } else if (is_open()) {
-    sync();  // a checkpoint must not know of lines that a loss of power takes away
-    mark = util::LogMark::of(path, log_->writer->size());
-    mark.visit_state(visit);
-    visit_missing(visit);
-  } else if (log_->mark) {
-    log_->mark->visit_state(visit);
-    visit_missing(visit);
-  }
+std::unique_ptr<LogPlace> LineFileLogger::make_place(const State& state) {
+  path_ = expand(name(), options_.path, state);
+  auto writer = std::make_shared<LineWriter>(name(), path_, make_format(state));
+  return std::make_unique<LinePlace>(name(), options_, state, path_ == written_, std::move(writer));
 }
 
 void LineFileLogger::close(const State& state, Logger& logger) {
-  const std::unique_ptr<Log> log = std::move(log_);
-  BackgroundLogger::close(state, logger);
+  if (is_open()) written_ = path_;
+  ResumableLogger::close(state, logger);
 }
 
 }  // namespace composer::loggers

@@ -7,6 +7,7 @@
 #include "composer/core/for_all_ranks.h"
 #include "composer/core/state.h"
 #include "composer/loggers/background_logger.h"
+#include "composer/loggers/resumable_logger.h"
 
 namespace composer::loggers {
 
@@ -46,16 +47,13 @@ class COMPOSER_EXPORT LineFormat {
 // (LineFormat::is_begun_by), that file is renamed, with a number appended; if a logger is still writing it, as that of
 // another trainer, that is a ConfigError. So is the file of a rank other than 0 when the run is resumed, unless
 // `append` is set. Any other file is treated as by a new run.
-class COMPOSER_EXPORT LineFileLogger : public BackgroundLogger, public ForAllRanks {
+class COMPOSER_EXPORT LineFileLogger : public ResumableLogger, public ForAllRanks {
  public:
   ~LineFileLogger() override;
   LineFileLogger(LineFileLogger&&) noexcept;
 
   bool is_for_all_ranks() const override;
-  void after_load(const State& state, Logger& logger) override;
-  void fit_start(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
-  void visit_state(StateVisitor& visit) override;
 
  protected:
   // Throws ConfigError for a path without a name or with another placeholder.
@@ -63,16 +61,10 @@ class COMPOSER_EXPORT LineFileLogger : public BackgroundLogger, public ForAllRan
   virtual std::unique_ptr<LineFormat> make_format(const State& state) = 0;
 
  private:
-  struct Log;
-  std::shared_ptr<RecordWriter> make_writer(const State& state) final;
-  bool waits_for_fit(const State& state) const;
-  bool is_begun_by(const std::string& run_name) const;
-  void open_as_new(bool again);
-  void open_own();
-  void open_log();
+  std::unique_ptr<LogPlace> make_place(const State& state) final;
   LineFileOptions options_;
-  std::string written_;  // the path opened last
-  std::unique_ptr<Log> log_;
+  std::string path_;     // of the file
+  std::string written_;  // the path of the file that this logger has written last
 };
 
 }  // namespace composer::loggers

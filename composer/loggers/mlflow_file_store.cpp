@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -14,21 +12,16 @@
 #include "composer/loggers/number_text.h"
 #include "composer/loggers/string_map.h"
 #include "composer/util/checksum.h"
+#include "composer/util/environment.h"
 #include "composer/util/new_file.h"
 #include "composer/util/output_file.h"
+#include "composer/util/random_text.h"
 #include "composer/util/text.h"
 
 namespace composer::loggers {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string random_text(std::size_t length, std::string_view characters) {
-  std::random_device random;
-  std::string text;
-  for (std::size_t i = 0; i < length; ++i) text += characters[random() % characters.size()];
-  return text;
-}
 
 // In quotes of YAML, which know no escapes in single quotes but ''; line breaks become spaces.
 std::string quoted(const std::string& text) {
@@ -94,7 +87,7 @@ class FileStore final : public MlflowStore {
     try {
       experiment_ = find_experiment(experiment);
       if (experiment_.empty()) make_experiment(experiment, time);
-      id_ = random_text(32, "0123456789abcdef");
+      id_ = util::random_text(32);
       run_ = root_ / experiment_ / id_;
       for (const char* part : {"metrics", "params", "tags", "artifacts"}) fs::create_directories(run_ / part);
       name_ = name;
@@ -186,7 +179,7 @@ class FileStore final : public MlflowStore {
   }
 
   void make_experiment(const std::string& name, std::int64_t time) {
-    experiment_ = random_text(1, "123456789") + random_text(17, "0123456789");
+    experiment_ = util::random_text(1, "123456789") + util::random_text(17, "0123456789");
     const fs::path folder = root_ / experiment_;
     replace_file(folder / "meta.yaml",
                  join("artifact_location: ", quoted("file://" + folder.string()), "\ncreation_time: ", time,
@@ -195,13 +188,12 @@ class FileStore final : public MlflowStore {
   }
 
   void write_meta(int status, const std::string& end) const {
-    const char* user = std::getenv("USER");  // NOLINT(concurrency-mt-unsafe): nothing sets it
     replace_file(run_ / "meta.yaml",
                  join("artifact_uri: ", quoted("file://" + (run_ / "artifacts").string()), "\nend_time: ", end,
                       "\nentry_point_name: ''\nexperiment_id: ", quoted(experiment_), "\nlifecycle_stage: active",
                       "\nrun_id: ", quoted(id_), "\nrun_name: ", quoted(name_),
                       "\nsource_name: ''\nsource_type: 4\nsource_version: ''\nstart_time: ", began_,
-                      "\nstatus: ", status, "\ntags: []\nuser_id: ", quoted(user != nullptr ? user : ""), '\n'));
+                      "\nstatus: ", status, "\ntags: []\nuser_id: ", quoted(environment("USER")), '\n'));
   }
 
   void write_texts(const char* part, const MlflowTexts& texts) const {

@@ -1,7 +1,6 @@
 #include "composer/loggers/mlflow_logger.h"
 
 #include <filesystem>
-#include <optional>
 #include <utility>
 
 #include "composer/core/entry.h"
@@ -10,7 +9,6 @@
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/mlflow_store.h"
 #include "composer/loggers/mlflow_writer.h"
-#include "composer/loggers/no_writer.h"
 #include "composer/loggers/this_process.h"
 #include "composer/net/http.h"
 #include "composer/util/environment.h"
@@ -81,15 +79,78 @@ std::vector<Option<MLFlowLoggerOptions>> mlflow_logger_options() {
       on_failure_option(&O::on_failure), when_full_option(&O::when_full));
 }
 
-}  // namespace
-
-struct MLFlowLogger::Open {
-  std::shared_ptr<MlflowWriter> writer;  // null for a rank other than 0
-  std::string name, run_name;
-  std::string fallback_folder;  // absolute
-  std::string previous_id;      // of the checkpoint's run, to be continued
-  std::int64_t previous_time = 0;
+// What a checkpoint knows of a run.
+struct MlflowMark {
+  std::string run_id;
+  std::int64_t time = 0;  // no point so far is later
+  void visit_state(StateVisitor& visit) {
+    visit("run_id", run_id);
+    visit("time", time);
+  }
 };
+
+// A run in a folder, or at a server.
+class MlflowPlace final : public MarkedPlace<MlflowMark> {
+ public:
+  MlflowPlace(MLFlowLoggerOptions options, const State& state)
+      : options_(std::move(options)),
+        uri_(tracking_uri(options_)),
+        run_name_(state.run_name),
+        name_(or_else(options_.run_name, run_name_)),
+        writer_(std::make_shared<MlflowWriter>(options_, store_at(uri_, options_.attempts), shown(uri_))) {
+    if (const std::string& folder = options_.fallback_folder; !folder.empty())
+      fallback_folder_ = std::filesystem::absolute(folder_of(folder));
+  }
+
+  std::shared_ptr<RecordWriter> writer() const override { return writer_; }
+  const std::shared_ptr<MlflowWriter>& mlflow_writer() const { return writer_; }
+  bool is_remote() const override { return true; }
+  void begin() override {
+    start([this] { writer_->begin(experiment_of(options_), name_, tags_of(options_, name_, run_name_)); });
+  }
+
+ private:
+  bool accepts(const MlflowMark& mark) override { return !mark.run_id.empty(); }
+  bool go_on_at(const MlflowMark& mark) override {
+    bool is_there = false;
+    start([&] { is_there = writer_->resume(mark.run_id, mark.time); });
+    if (!is_there)
+      warn(join(kMLFlowLogger, ": ", writer_->where(), " has no run ", mark.run_id,
+                ", which the checkpoint names; a new run is begun"));
+    return is_there;
+  }
+  MlflowMark mark() override { return {writer_->run_id(), writer_->end_of_points()}; }
+  template <class Start>
+  void start(const Start& start);
+
+  const MLFlowLoggerOptions options_;
+  const std::string uri_, run_name_, name_;
+  std::string fallback_folder_;  // absolute
+  const std::shared_ptr<MlflowWriter> writer_;
+};
+
+// Begins or continues the run; in the other folder, if the server is away and there is one.
+template <class Start>
+void MlflowPlace::start(const Start& start) {
+  try {
+    try {
+      start();
+    } catch (const net::HttpError& error) {
+      if (!error.may_pass || fallback_folder_.empty())
+        throw ConfigError(kMLFlowLogger, ": ", error.what(),
+                          error.may_pass ? "; start the server, or set fallback_folder to a folder for such runs" : "");
+      warn(join(kMLFlowLogger, ": ", error.what(), "; the run is written to ", options_.fallback_folder));
+      writer_->use(mlflow_file_store(fallback_folder_));
+      start();
+    }
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw ConfigError(kMLFlowLogger, ": a run cannot be begun at ", shown(uri_), ": ", error.what());
+  }
+}
+
+}  // namespace
 
 MLFlowLogger::MLFlowLogger(MLFlowLoggerOptions options)
     : RunLogger(
@@ -104,97 +165,21 @@ MLFlowLogger::MLFlowLogger(MLFlowLoggerOptions options)
 MLFlowLogger::~MLFlowLogger() = default;
 MLFlowLogger::MLFlowLogger(MLFlowLogger&&) noexcept = default;
 
-std::shared_ptr<RecordWriter> MLFlowLogger::make_writer(const State& state) {
-  open_ = std::make_unique<Open>();
-  if (state.rank != 0) return std::make_shared<NoWriter>();
-  open_->run_name = state.run_name;
-  open_->name = or_else(options_.run_name, state.run_name);
-  if (const std::string& folder = options_.fallback_folder; !folder.empty())
-    open_->fallback_folder = std::filesystem::absolute(folder_of(folder));
-  const std::string uri = tracking_uri(options_);
-  const auto writer = std::make_shared<MlflowWriter>(options_, store_at(uri, options_.attempts), shown(uri));
-  open_->writer = writer;
-  state.resumes ? hold() : begin();
-  return writer;
-}
-
-// Begins or continues the run; in the other folder, if the server is away and there is one.
-void MLFlowLogger::start(const std::function<void()>& start) {
-  MlflowWriter& writer = *open_->writer;
-  const std::string uri = tracking_uri(options_);
-  try {
-    try {
-      start();
-    } catch (const net::HttpError& error) {
-      if (!error.may_pass || options_.fallback_folder.empty())
-        throw ConfigError(kMLFlowLogger, ": ", error.what(),
-                          error.may_pass ? "; start the server, or set fallback_folder to a folder for such runs" : "");
-      warn(join(kMLFlowLogger, ": ", error.what(), "; the run is written to ", options_.fallback_folder));
-      writer.use(mlflow_file_store(open_->fallback_folder));
-      start();
-    }
-  } catch (const ConfigError&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw ConfigError(kMLFlowLogger, ": a run cannot be begun at ", shown(uri), ": ", error.what());
-  }
-}
-
-void MLFlowLogger::begin() {
-  start([&] {
-    open_->writer->begin(experiment_of(options_), open_->name, tags_of(options_, open_->name, open_->run_name));
-  });
-}
-
-void MLFlowLogger::resume() {
-  start([&] {
-    if (open_->writer->resume(open_->previous_id, open_->previous_time)) return;
-    warn(join(kMLFlowLogger, ": ", open_->writer->where(), " has no run ", open_->previous_id,
-              ", which the checkpoint names; a new run is begun"));
-    open_->writer->begin(experiment_of(options_), open_->name, tags_of(options_, open_->name, open_->run_name));
-  });
-}
-
-void MLFlowLogger::after_load(const State&, Logger&) {
-  if (is_holding() && open_->previous_id.empty()) open_held([this] { begin(); });
-}
-
-void MLFlowLogger::fit_start(const State& state, Logger& logger) {
-  RunLogger::fit_start(state, logger);
-  if (is_holding()) open_held([this] { open_->previous_id.empty() ? begin() : resume(); });
+std::unique_ptr<LogPlace> MLFlowLogger::make_place(const State& state) {
+  writer_.reset();
+  if (state.rank != 0) return nullptr;
+  auto place = std::make_unique<MlflowPlace>(options_, state);
+  writer_ = place->mlflow_writer();
+  return place;
 }
 
 void MLFlowLogger::close(const State& state, Logger& logger) {
-  if (open_ && open_->writer) open_->writer->set_status(status());
-  const std::unique_ptr<Open> open = std::move(open_);
+  if (const auto writer = std::move(writer_)) writer->set_status(status());
   RunLogger::close(state, logger);
 }
 
-void MLFlowLogger::visit_state(StateVisitor& visit) {
-  if (!open_ || !open_->writer) return;
-  std::string id;
-  std::int64_t time = 0;
-  if (!visit.is_loading()) {
-    if (!is_open() && open_->previous_id.empty()) return;
-    // What precedes the checkpoint: a run that goes on from it does not log it again. Not sync(), which has no limit: a
-    // server may be slow.
-    flush();
-    id = is_open() ? open_->writer->run_id() : open_->previous_id;
-    time = is_open() ? open_->writer->end_of_points() : open_->previous_time;
-  }
-  visit("run_id", id);
-  visit("time", time);
-  if (!visit.is_loading()) return visit_missing(visit);
-  if (!goes_on_at(visit)) return;
-  open_->previous_id = id;
-  open_->previous_time = time;
-  visit_missing(visit);
-}
-
-std::string MLFlowLogger::run_id() const { return open_ && open_->writer && is_open() ? open_->writer->run_id() : ""; }
-std::string MLFlowLogger::experiment_id() const {
-  return open_ && open_->writer && is_open() ? open_->writer->experiment_id() : "";
-}
+std::string MLFlowLogger::run_id() const { return writer_ && is_open() ? writer_->run_id() : ""; }
+std::string MLFlowLogger::experiment_id() const { return writer_ && is_open() ? writer_->experiment_id() : ""; }
 
 namespace entries {
 

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +13,8 @@
 #include "composer/loggers/run_logger.h"
 
 namespace composer::loggers {
+
+class MlflowWriter;
 
 struct MLFlowLoggerOptions {
   [[no_unique_address]] ByName by_name = {};
@@ -54,23 +55,16 @@ class COMPOSER_EXPORT MLFlowLogger final : public RunLogger {
   ~MLFlowLogger() override;
   MLFlowLogger(MLFlowLogger&&) noexcept;
 
-  void after_load(const State& state, Logger& logger) override;
-  void fit_start(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
-  void visit_state(StateVisitor& visit) override;
 
   // Of the run that is being written, as far as there is one.
   std::string run_id() const;
   std::string experiment_id() const;
 
  private:
-  struct Open;
-  std::shared_ptr<RecordWriter> make_writer(const State& state) override;
-  void begin();
-  void resume();
-  void start(const std::function<void()>& start);
+  std::unique_ptr<LogPlace> make_place(const State& state) override;
   MLFlowLoggerOptions options_;
-  std::unique_ptr<Open> open_;
+  std::shared_ptr<MlflowWriter> writer_;  // null for a rank other than 0
 };
 
 }  // namespace composer::loggers

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <type_traits>
@@ -13,6 +12,7 @@
 #include "composer/loggers/mlflow_store.h"
 #include "composer/loggers/number_text.h"
 #include "composer/net/http.h"
+#include "composer/util/environment.h"
 #include "composer/util/json.h"
 
 namespace composer::loggers {
@@ -57,8 +57,8 @@ class ServerStore final : public MlflowStore {
   ServerStore(std::string url, std::int64_t attempts)
       : url_(std::move(url)), calls_(mlflow_http_options(attempts, 60s)), files_(mlflow_http_options(attempts, 0s)) {
     while (url_.ends_with('/')) url_.pop_back();
-    const char* token = std::getenv("MLFLOW_TRACKING_TOKEN");  // NOLINT(concurrency-mt-unsafe): nothing sets it
-    if (token != nullptr && *token != '\0') authorization_ = join("Bearer ", token);
+    if (const std::string token = environment("MLFLOW_TRACKING_TOKEN"); !token.empty())
+      authorization_ = join("Bearer ", token);
   }
 
   std::string where() const override { return net::shown_url(url_); }

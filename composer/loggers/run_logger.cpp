@@ -5,15 +5,16 @@
 
 namespace composer::loggers {
 
-void RunLogger::fit_start(const State&, Logger&) {
+void RunLogger::fit_start(const State& state, Logger& logger) {
   fits_ = true;
   killed_ = false;
+  ResumableLogger::fit_start(state, logger);
 }
 
 void RunLogger::fit_end(const State& state, Logger& logger) {
   fits_ = false;
   killed_ = state.run && state.run->interrupted();
-  BackgroundLogger::fit_end(state, logger);
+  ResumableLogger::fit_end(state, logger);
 }
 
 void RunLogger::eval_before_all(const State&, Logger&) { evaluates_ = true; }
@@ -28,7 +29,7 @@ void RunLogger::predict_end(const State&, Logger&) { predicts_ = false; }
 
 void RunLogger::close(const State& state, Logger& logger) {
   fits_ = evaluates_ = predicts_ = killed_ = false;
-  BackgroundLogger::close(state, logger);
+  ResumableLogger::close(state, logger);
 }
 
 RunStatus RunLogger::status() const {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "composer/core/export.h"
-#include "composer/loggers/background_logger.h"
+#include "composer/loggers/resumable_logger.h"
 
 namespace composer::loggers {
 
@@ -14,7 +14,7 @@ enum class RunStatus : std::uint8_t {
 };
 
 // The base of loggers that report how a run has ended.
-class COMPOSER_EXPORT RunLogger : public BackgroundLogger {
+class COMPOSER_EXPORT RunLogger : public ResumableLogger {
  public:
   void fit_start(const State& state, Logger& logger) override;
   void fit_end(const State& state, Logger& logger) override;
@@ -27,7 +27,7 @@ class COMPOSER_EXPORT RunLogger : public BackgroundLogger {
   void close(const State& state, Logger& logger) override;
 
  protected:
-  using BackgroundLogger::BackgroundLogger;
+  using ResumableLogger::ResumableLogger;
   RunStatus status() const;
 
  private:

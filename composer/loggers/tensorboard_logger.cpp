@@ -14,24 +14,27 @@
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/event_names.h"
 #include "composer/loggers/event_writer.h"
-#include "composer/loggers/no_writer.h"
 #include "composer/util/file_lock.h"
 #include "composer/util/log_mark.h"
 #include "composer/util/name_format.h"
 
 namespace composer::loggers {
-// What a checkpoint knows of an event file.
-struct FileMark {
-  std::string name;
-  util::LogMark mark;
-};
-
 namespace {
 
 constexpr const char* kTensorBoardLogger = "TensorBoardLogger";
 
+// What a checkpoint knows of an event file.
+struct EventFileMark {
+  std::string name;
+  util::LogMark mark;
+  void visit_state(StateVisitor& visit) {
+    visit("file", name);
+    mark.visit_state(visit);
+  }
+};
+
 // Whether it is there: it may have been removed.
-bool cut(const std::string& folder, const FileMark& file, bool is_taken) {
+bool cut(const std::string& folder, const EventFileMark& file, bool is_taken) {
   const std::string path = folder + '/' + file.name;
   std::error_code error;
   if (file.mark.compare(path) != util::LogMark::Match::SAME) {
@@ -64,7 +67,7 @@ std::vector<std::string> dead_files_of(const std::string& folder, const std::str
 
 // What the run logs again: the rest of the file that the checkpoint knows, and files that were begun after it. Their
 // names end as those of this process, or as that of the known file, if the save folder was moved since.
-void drop_later(const std::string& folder, const std::string& end, const FileMark& file, bool is_taken) {
+void drop_later(const std::string& folder, const std::string& end, const EventFileMark& file, bool is_taken) {
   std::vector<std::string> names = dead_files_of(folder, end);
   const std::string known = cut(folder, file, is_taken) ? end_of_event_file(file.name) : end;
   if (known != end) std::ranges::move(dead_files_of(folder, known), std::back_inserter(names));
@@ -100,26 +103,56 @@ std::vector<Option<TensorBoardLoggerOptions>> tensorboard_logger_options() {
                      on_failure_option(&O::on_failure), when_full_option(&O::when_full));
 }
 
-}  // namespace
+// The event files of a run in a folder: a log goes on in a new one.
+class EventPlace final : public MarkedPlace<EventFileMark> {
+ public:
+  EventPlace(std::string folder, std::string end, bool resumes, std::shared_ptr<EventWriter> writer)
+      : folder_(std::move(folder)), end_(std::move(end)), resumes_(resumes), writer_(std::move(writer)) {}
 
-struct TensorBoardLogger::Open {
-  std::string folder, end;              // of the names of the run's files
-  std::shared_ptr<EventWriter> writer;  // null for a rank other than 0
-  bool resumes = false;
-  bool trains = false;                          // or has trained
-  std::optional<FileMark> previous;             // the file of the process that wrote the checkpoint
-  std::optional<util::FileLock> previous_lock;  // until it is cut: no other logger takes it for that of a dead process
+  std::shared_ptr<RecordWriter> writer() const override { return writer_; }
+  void begin() override { writer_->begin(); }
+  void before_fit(const State& state, bool is_open) override {
+    if (is_open && !resumes_ && state.run && state.run->is_resumable())
+      set_earlier_aside(folder_, end_, writer_->file_name());
+  }
+
+ private:
+  bool accepts(const EventFileMark& mark) override {
+    if (std::filesystem::path(mark.name).filename() != mark.name) return false;  // a checkpoint may be forged
+    lock_.emplace(folder_ + '/' + mark.name);
+    return true;
+  }
+  bool go_on_at(const EventFileMark& mark) override {
+    drop_later(folder_, end_, mark, is_taken(mark));
+    lock_.reset();
+    begin();
+    return true;
+  }
+  EventFileMark mark() override {
+    const std::string& name = writer_->file_name();
+    return {name, util::LogMark::of(folder_ + '/' + name, writer_->size())};
+  }
 
   // Whoever wrote it when the checkpoint was loaded may have closed it since.
-  bool previous_is_taken() {
-    const auto is_taken = [&] { return previous_lock->state() == util::FileLock::State::TAKEN; };
-    if (is_taken()) previous_lock.emplace(folder + '/' + previous->name);
-    return is_taken();
+  bool is_taken(const EventFileMark& mark) {
+    const auto taken = [this] { return lock_ && lock_->state() == util::FileLock::State::TAKEN; };
+    if (!lock_ || taken()) lock_.emplace(folder_ + '/' + mark.name);
+    return taken();
   }
+
+  const std::string folder_;
+  const std::string end_;  // of the names of the run's files
+  const bool resumes_;
+  const std::shared_ptr<EventWriter> writer_;
+  // Of the file of the process that wrote the checkpoint, until it is cut: no other logger takes it for that of a dead
+  // process.
+  std::optional<util::FileLock> lock_;
 };
 
+}  // namespace
+
 TensorBoardLogger::TensorBoardLogger(TensorBoardLoggerOptions options)
-    : BackgroundLogger(
+    : ResumableLogger(
           kTensorBoardLogger,
           {.when_full = options.when_full, .flush_interval = options.flush_interval, .on_failure = options.on_failure}),
       options_(checked(kTensorBoardLogger, std::move(options), tensorboard_logger_options())) {
@@ -130,94 +163,46 @@ TensorBoardLogger::TensorBoardLogger(TensorBoardLoggerOptions options)
 TensorBoardLogger::~TensorBoardLogger() = default;
 TensorBoardLogger::TensorBoardLogger(TensorBoardLogger&&) noexcept = default;
 
-std::shared_ptr<RecordWriter> TensorBoardLogger::make_writer(const State& state) {
-  open_ = std::make_unique<Open>();
-  open_->resumes = state.resumes;
-  if (state.rank != 0) return std::make_shared<NoWriter>();
+std::unique_ptr<LogPlace> TensorBoardLogger::make_place(const State& state) {
+  writer_.reset();
+  if (state.rank != 0) return nullptr;
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
     throw ConfigError(kTensorBoardLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
   const std::string named = util::format_name(options_.folder, state, nullptr, kTensorBoardLogger);
-  open_->folder = std::filesystem::absolute(named).string();  // the program may change its working directory
-  const std::string identity = state.run ? state.run->identity() : "";
-  open_->end = end_of_event_files(state.run_name, identity);
-  open_->writer = std::make_shared<EventWriter>(open_->folder, state.run_name, open_->end, options_);
-  state.resumes ? hold() : open_->writer->begin();
-  return open_->writer;
+  const std::string folder = std::filesystem::absolute(named).string();  // the program may change its working directory
+  const std::string end = end_of_event_files(state.run_name, state.run ? state.run->identity() : "");
+  writer_ = std::make_shared<EventWriter>(folder, state.run_name, end, options_);
+  return std::make_unique<EventPlace>(folder, end, state.resumes, writer_);
 }
 
-// The records that were held meanwhile follow.
-void TensorBoardLogger::begin_held() {
-  open_held([this] { open_->writer->begin(); });
-}
-
-void TensorBoardLogger::after_load(const State&, Logger&) {
-  if (is_holding() && !open_->previous) begin_held();
-}
-
-void TensorBoardLogger::fit_start(const State& state, Logger&) {
-  if (!open_ || !open_->writer) return;
-  open_->writer->set_status(SessionStatus::FAILURE);  // unless it ends
-  if (open_->trains) return;
-  const bool is_taken = open_->previous && open_->previous_is_taken();
-  if (open_->previous)
-    drop_later(open_->folder, open_->end, *std::exchange(open_->previous, std::nullopt), is_taken);
-  else if (!open_->resumes && state.run && state.run->is_resumable())
-    set_earlier_aside(open_->folder, open_->end, open_->writer->file_name());
-  open_->previous_lock.reset();
-  if (is_holding()) begin_held();
-  open_->trains = true;
+void TensorBoardLogger::fit_start(const State& state, Logger& logger) {
+  if (writer_) writer_->set_status(SessionStatus::FAILURE);  // unless it ends
+  ResumableLogger::fit_start(state, logger);
 }
 
 void TensorBoardLogger::epoch_end(const State& state, Logger& logger) {
-  BackgroundLogger::epoch_end(state, logger);
+  ResumableLogger::epoch_end(state, logger);
   upload(logger);
 }
 
 void TensorBoardLogger::fit_end(const State& state, Logger& logger) {
-  if (open_ && open_->writer) open_->writer->set_status(SessionStatus::SUCCESS);
-  BackgroundLogger::fit_end(state, logger);
+  if (writer_) writer_->set_status(SessionStatus::SUCCESS);
+  ResumableLogger::fit_end(state, logger);
   upload(logger);
 }
 
 void TensorBoardLogger::upload(Logger& logger) {
-  if (!options_.upload || !open_ || !open_->writer) return;
+  if (!options_.upload || !writer_ || !is_open()) return;
   flush();
-  const std::string& name = open_->writer->file_name();
-  const std::string path = open_->folder + '/' + name;
+  const std::string& name = writer_->file_name();
+  const std::string path = writer_->where() + '/' + name;
   if (std::error_code error; std::filesystem::exists(path, error))
     logger.upload_file({.path = path, .name = "tensorboard/{run_name}/" + name, .overwrite = true});
 }
 
 void TensorBoardLogger::close(const State& state, Logger& logger) {
-  const std::unique_ptr<Open> open = std::move(open_);
-  BackgroundLogger::close(state, logger);
-}
-
-void TensorBoardLogger::visit_state(StateVisitor& visit) {
-  if (!open_ || !open_->writer) return;
-  FileMark file;
-  if (visit.is_loading()) {
-    visit("file", file.name);
-    file.mark.visit_state(visit);
-    const bool is_name = std::filesystem::path(file.name).filename() == file.name;  // a checkpoint may be forged
-    if (!goes_on_at(visit) || !is_name) return;
-    open_->previous_lock.emplace(open_->folder + '/' + file.name);
-    open_->previous = std::move(file);
-    visit_missing(visit);
-    return;
-  }
-  if (open_->previous) {  // nothing was trained since
-    file = *open_->previous;
-  } else if (!is_open()) {
-    return;
-  } else {
-    sync();
-    file.name = open_->writer->file_name();
-    file.mark = util::LogMark::of(open_->folder + '/' + file.name, open_->writer->size());
-  }
-  visit("file", file.name);
-  file.mark.visit_state(visit);
-  visit_missing(visit);
+  writer_.reset();
+  ResumableLogger::close(state, logger);
 }
 
 namespace entries {

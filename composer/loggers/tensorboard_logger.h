@@ -7,9 +7,11 @@
 #include "composer/core/export.h"
 #include "composer/core/state.h"
 #include "composer/core/time.h"
-#include "composer/loggers/background_logger.h"
+#include "composer/loggers/resumable_logger.h"
 
 namespace composer::loggers {
+
+class EventWriter;
 
 struct TensorBoardLoggerOptions {
   std::string folder = "tensorboard/{run_name}";  // {run_name} is replaced; missing folders are made
@@ -36,28 +38,24 @@ struct TensorBoardLoggerOptions {
 // records are held in memory; if no fit follows, they are not written, and a warning says so. A run that can be resumed
 // but starts from scratch renames the files of its earlier processes. Files that a living process has locked, and those
 // of runs with another save folder, stay as they are.
-class COMPOSER_EXPORT TensorBoardLogger final : public BackgroundLogger {
+class COMPOSER_EXPORT TensorBoardLogger final : public ResumableLogger {
  public:
   explicit TensorBoardLogger(TensorBoardLoggerOptions options = {});
   explicit TensorBoardLogger(EmptyOptions) : TensorBoardLogger() {}
   ~TensorBoardLogger() override;
   TensorBoardLogger(TensorBoardLogger&&) noexcept;
 
-  void after_load(const State& state, Logger& logger) override;
   void fit_start(const State& state, Logger& logger) override;
   void epoch_end(const State& state, Logger& logger) override;
   void fit_end(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
-  void visit_state(StateVisitor& visit) override;
 
  private:
-  struct Open;
-  std::shared_ptr<RecordWriter> make_writer(const State& state) override;
-  void begin_held();
+  std::unique_ptr<LogPlace> make_place(const State& state) override;
   void upload(Logger& logger);
 
   TensorBoardLoggerOptions options_;
-  std::unique_ptr<Open> open_;
+  std::shared_ptr<EventWriter> writer_;  // null for a rank other than 0
 };
 
 }  // namespace composer::loggers

@@ -1,15 +1,12 @@
 #include "composer/loggers/wandb_logger.h"
 
 #include <filesystem>
-#include <optional>
 #include <utility>
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
-#include "composer/core/state_dict.h"
 #include "composer/loggers/background_option.h"
 #include "composer/loggers/json_text.h"
-#include "composer/loggers/no_writer.h"
 #include "composer/loggers/wandb_writer.h"
 #include "composer/util/name_format.h"
 
@@ -81,12 +78,29 @@ std::vector<Option<WandBLoggerOptions>> wandb_logger_options() {
                      on_failure_option(&O::on_failure), when_full_option(&O::when_full));
 }
 
-}  // namespace
+// The folder of an offline run.
+class WandBPlace final : public MarkedPlace<WandBMark> {
+ public:
+  explicit WandBPlace(std::shared_ptr<WandBWriter> writer) : writer_(std::move(writer)) {}
+  std::shared_ptr<RecordWriter> writer() const override { return writer_; }
+  void begin() override { writer_->begin(); }
 
-struct WandBLogger::Open {
-  std::shared_ptr<WandBWriter> writer;  // null for a rank that does not write
-  std::optional<WandBMark> mark;        // of the run to be continued
+ private:
+  bool go_on_at(const WandBMark& mark) override {
+    if (writer_->can_continue(mark)) {
+      writer_->continue_at(mark);
+      return true;
+    }
+    warn(join(kWandBLogger, ": the offline run ", mark.folder, " of the checkpoint is not in ", writer_->where(),
+              " as the checkpoint knows it; a new run is begun"));
+    return false;
+  }
+  WandBMark mark() override { return writer_->mark(); }
+
+  const std::shared_ptr<WandBWriter> writer_;
 };
+
+}  // namespace
 
 WandBLogger::WandBLogger(WandBLoggerOptions options)
     : RunLogger(
@@ -98,75 +112,28 @@ WandBLogger::WandBLogger(WandBLoggerOptions options)
 WandBLogger::~WandBLogger() = default;
 WandBLogger::WandBLogger(WandBLogger&&) noexcept = default;
 
-std::shared_ptr<RecordWriter> WandBLogger::make_writer(const State& state) {
-  open_ = std::make_unique<Open>();
-  if (options_.rank_zero_only && state.rank != 0) return std::make_shared<NoWriter>();
+std::unique_ptr<LogPlace> WandBLogger::make_place(const State& state) {
+  writer_.reset();
+  if (options_.rank_zero_only && state.rank != 0) return nullptr;
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
     throw ConfigError(kWandBLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
   const std::filesystem::path folder = util::format_name(options_.folder, state, nullptr, kWandBLogger);
   const std::filesystem::path base = std::filesystem::absolute(folder) / "wandb";  // the program may go elsewhere
-  open_->writer = std::make_shared<WandBWriter>(WandBWriterOptions{.base = base.lexically_normal().string(),
-                                                                   .run = run_of(options_, state),
-                                                                   .rank = state.rank,
-                                                                   .log_artifacts = options_.log_artifacts,
-                                                                   .max_images = options_.max_images});
-  state.resumes ? hold() : open_->writer->begin();
-  return open_->writer;
-}
-
-// The records that were held meanwhile follow.
-void WandBLogger::begin_held() {
-  WandBWriter& writer = *open_->writer;
-  open_held([&] {
-    if (open_->mark && writer.can_continue(*open_->mark)) {
-      writer.continue_at(*open_->mark);
-    } else {
-      if (open_->mark)
-        warn(join(kWandBLogger, ": the offline run ", open_->mark->folder, " of the checkpoint is not in ",
-                  writer.where(), " as the checkpoint knows it; a new run is begun"));
-      writer.begin();
-    }
-  });
-}
-
-void WandBLogger::after_load(const State&, Logger&) {
-  if (is_holding() && !open_->mark) begin_held();
-}
-
-void WandBLogger::fit_start(const State& state, Logger& logger) {
-  RunLogger::fit_start(state, logger);
-  if (is_holding()) begin_held();
+  writer_ = std::make_shared<WandBWriter>(WandBWriterOptions{.base = base.lexically_normal().string(),
+                                                             .run = run_of(options_, state),
+                                                             .rank = state.rank,
+                                                             .log_artifacts = options_.log_artifacts,
+                                                             .max_images = options_.max_images});
+  return std::make_unique<WandBPlace>(writer_);
 }
 
 void WandBLogger::close(const State& state, Logger& logger) {
-  if (open_ && open_->writer) open_->writer->set_status(status());
-  const std::unique_ptr<Open> open = std::move(open_);
+  if (const auto writer = std::move(writer_)) writer->set_status(status());
   RunLogger::close(state, logger);
 }
 
-void WandBLogger::visit_state(StateVisitor& visit) {
-  if (!open_ || !open_->writer) return;
-  WandBMark mark;
-  if (visit.is_loading()) {
-    mark.visit_state(visit);
-    if (!goes_on_at(visit)) return;
-    open_->mark = std::move(mark);
-    visit_missing(visit);
-  } else if (is_open()) {
-    sync();
-    mark = open_->writer->mark();
-    mark.visit_state(visit);
-    visit_missing(visit);
-  } else if (open_->mark) {
-    open_->mark->visit_state(visit);
-    visit_missing(visit);
-  }
-}
-
-std::string WandBLogger::run_folder() const {
-  return open_ && open_->writer && is_open() ? open_->writer->folder() : "";
-}
-std::string WandBLogger::run_id() const { return open_ && open_->writer && is_open() ? open_->writer->id() : ""; }
+std::string WandBLogger::run_folder() const { return writer_ && is_open() ? writer_->folder() : ""; }
+std::string WandBLogger::run_id() const { return writer_ && is_open() ? writer_->id() : ""; }
 
 namespace entries {
 

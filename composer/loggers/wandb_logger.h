@@ -14,6 +14,8 @@
 
 namespace composer::loggers {
 
+class WandBWriter;
+
 struct WandBLoggerOptions {
   [[no_unique_address]] ByName by_name = {};
   std::string project = {};            // at most 128 characters, none of / \ # ? % : ; empty: W&B's "uncategorized"
@@ -50,21 +52,16 @@ class COMPOSER_EXPORT WandBLogger final : public RunLogger, public ForAllRanks {
   WandBLogger(WandBLogger&&) noexcept;
 
   bool is_for_all_ranks() const override { return !options_.rank_zero_only; }
-  void after_load(const State& state, Logger& logger) override;
-  void fit_start(const State& state, Logger& logger) override;
   void close(const State& state, Logger& logger) override;
-  void visit_state(StateVisitor& visit) override;
 
   // Of the run that is being written, as far as there is one: its folder, and its id at W&B.
   std::string run_folder() const;
   std::string run_id() const;
 
  private:
-  struct Open;
-  std::shared_ptr<RecordWriter> make_writer(const State& state) override;
-  void begin_held();
+  std::unique_ptr<LogPlace> make_place(const State& state) override;
   WandBLoggerOptions options_;
-  std::unique_ptr<Open> open_;
+  std::shared_ptr<WandBWriter> writer_;  // null for a rank that does not write
 };
 
 }  // namespace composer::loggers

@@ -4,7 +4,6 @@
 #include <array>
 #include <ctime>
 #include <filesystem>
-#include <random>
 #include <set>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "composer/loggers/json_text.h"
 #include "composer/loggers/logged_file.h"
 #include "composer/loggers/wandb_media.h"
+#include "composer/util/random_text.h"
 #include "composer/util/wall_clock.h"
 
 namespace composer::loggers {
@@ -21,12 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string random_id() {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < 8; ++i) id += "0123456789abcdefghijklmnopqrstuvwxyz"[random() % 36];
-  return id;
-}
+std::string random_id() { return util::random_text(8, "0123456789abcdefghijklmnopqrstuvwxyz"); }
 
 std::string local_time(double seconds) {
   const auto time = static_cast<std::time_t>(seconds);

@@ -8,11 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
+#include "composer/core/state_dict.h"
 #include "composer/util/threads_here.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
+#include "tests/support/saved_by.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -314,6 +318,28 @@ TEST_CASE("A resumed run does not append to a result that it has not written") {
   CHECK_THROWS_WITH_AS(resumed(folder, in(folder), "2ep"), doctest::Contains("is not the result of this run"),
                        RunError);
   CHECK(read(folder / kResult) == before);
+}
+
+TEST_CASE("A state that is loaded by hand moves no place in the result of a run that goes on") {
+  const Folder folder;
+  resumed(folder, in(folder), "1ep");
+  State state;
+  state.resumes = true;
+  Logger logger(state, {});
+  MLPerfCallback callback(in(folder));
+  callback.init(state, logger);
+  for (const auto& [of, size] :
+       {std::pair(StateVisitor::Of::THIS_RUN, 100), std::pair(StateVisitor::Of::ANOTHER, 50)}) {
+    StateDict saved;
+    saved["size"] = std::int64_t{size};
+    for (const char* sum : {"head", "tail"}) saved[sum] = std::string("checksum");
+    for (const char* count : {"epoch", "first_sample"}) saved[count] = std::int64_t{0};
+    saved["whole_epoch"] = true;
+    StateVisitor visit = StateVisitor::loading(saved, "ck", of);
+    callback.visit_state(visit);
+  }
+  StateDict saved = saved_by(callback);
+  CHECK(std::get<std::int64_t>(saved["size"]) == 100);
 }
 
 TEST_CASE("A resumed run whose result is lost begins a new one") {

@@ -319,25 +319,15 @@ TEST_CASE("JsonLinesLogger of a resumed run that only evaluates changes no byte 
   }
 }
 
-TEST_CASE("JsonLinesLogger of a resumed run says nothing of dropped lines if there are none") {
+TEST_CASE("JsonLinesLogger that has only held the log of a resumed run does not append that of its next run to it") {
   const Logged log(3);
+  const std::string before = text_of(log.folder.file());
   const test::Warnings warnings;
-  Run run({.path = log.folder.file()});
-  run.state.resumes = true;
-  run.json.init(run.state, run.logger);
-  StateVisitor visit = StateVisitor::loading(log.checkpoint, "ck");
-  run.json.visit_state(visit);
-  run.json.after_load(run.state, run.logger);
-  run.json.close(run.state, run.logger);
-  CHECK(warnings.texts.empty());
-}
-
-TEST_CASE("A checkpoint written by a resumed run before it trains knows the log's size as the one before did") {
-  const Logged log(3);
-  ResumedRun resumed({.path = log.folder.file()}, log.checkpoint, /*trains=*/false);
-  const StateDict checkpoint = saved_by(resumed.json);
-  ResumedRun again({.path = log.folder.file()}, checkpoint);
-  CHECK(lines(log.folder.file()).size() == 4);
+  ResumedRun evaluated({.path = log.folder.file()}, log.checkpoint, /*trains=*/false);
+  evaluated.json.close(evaluated.state, evaluated.logger);
+  evaluated.state.resumes = false;
+  CHECK_THROWS_AS(evaluated.json.init(evaluated.state, evaluated.logger), ConfigError);
+  CHECK(text_of(log.folder.file()) == before);
 }
 
 TEST_CASE("JsonLinesLogger of a resumed run does not cut a log that was replaced before it trains") {

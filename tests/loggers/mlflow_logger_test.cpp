@@ -510,17 +510,6 @@ TEST_CASE("A resumed run whose MLflow run is missing begins another, and says so
   }
 }
 
-TEST_CASE("A run that resumes a checkpoint without MLFlowLogger begins a run, also for evaluations alone") {
-  const test::Folder folder;
-  Run resumed(folder / "mlruns");
-  resumed.state.resumes = true;
-  resumed.logger.log_metrics({{"a", 1.0}}, 1);
-  CHECK_FALSE(fs::exists(folder / "mlruns"));
-  resumed.fire(Event::AFTER_LOAD);
-  resumed.close();
-  CHECK(steps(only_run(folder / "mlruns"), "a") == Steps{1});
-}
-
 TEST_CASE("MLFlowLogger keeps whole lines alone on a full disk, continues later, and says what is missing") {
   const test::Folder folder;
   const test::Warnings warnings;

@@ -380,49 +380,6 @@ TEST_CASE("Event files that processes of the run began after the checkpoint are 
   CHECK(test::event_files(board).size() == 3);
 }
 
-TEST_CASE("A state that is loaded by hand, before or after a resumed run trains, moves no place in its event files") {
-  for (const bool trains : {false, true}) {
-    CAPTURE(trains);
-    const test::Folder folder;
-    StateDict early, late;
-    {
-      Run run(folder.path());
-      run.logger.log_metrics({{"a", 1.0}}, 1);
-      early = saved_by(run.board);
-      run.logger.log_metrics({{"a", 2.0}}, 2);
-      late = saved_by(run.board);
-      run.close();
-    }
-    const auto load = [](Run& run, const StateDict& saved, StateVisitor::Of of) {
-      StateVisitor visit = StateVisitor::loading(saved, "ck", of);
-      run.board.visit_state(visit);
-    };
-    StateDict last;
-    {
-      Run resumed(folder.path());
-      resumed.state.resumes = true;
-      resumed.init();
-      load(resumed, late, StateVisitor::Of::THIS_RUN);
-      if (!trains) load(resumed, early, StateVisitor::Of::ANOTHER);
-      resumed.board.fit_start(resumed.state, resumed.logger);
-      if (trains) load(resumed, early, StateVisitor::Of::ANOTHER);
-      resumed.logger.log_metrics({{"a", 3.0}}, 3);
-      last = saved_by(resumed.board);
-      resumed.close();
-    }
-    Run again(folder.path());
-    again.state.resumes = true;
-    again.init();
-    load(again, last, StateVisitor::Of::THIS_RUN);
-    again.board.fit_start(again.state, again.logger);
-    again.close();
-    std::vector<std::int64_t> steps;
-    for (const fs::path& file : test::event_files(folder.path()))
-      for (const std::int64_t step : test::read_events(file).steps("a")) steps.push_back(step);
-    CHECK(steps == std::vector<std::int64_t>{1, 2, 3});
-  }
-}
-
 TEST_CASE("Event files are read in the order in which they were begun, also if the clock was set back") {
   const test::Folder folder;
   const std::string future = "events.out.tfevents.33333333333.host.1.0";

@@ -1,0 +1,24 @@
+#pragma once
+// What callbacks that write files of their own have in common. Names have placeholders as those of checkpoints.
+#include <filesystem>
+#include <initializer_list>
+#include <string_view>
+
+namespace composer {
+struct State;
+}
+
+namespace composer::callbacks {
+
+// Throws ConfigError for a name that cannot be formatted: a brace without its other, an unknown format spec.
+void check_file_names(std::initializer_list<std::string_view> names);
+
+// Throws ConfigError if the folder has files with this suffix, which are those of another run unless this one resumes
+// or begins again. `what` they are: "traces".
+void refuse_files_of_another_run(const char* who, const std::filesystem::path& folder, std::string_view suffix,
+                                 const char* what, const State& state);
+
+// Writes a file that appears whole or not at all. Throws Error.
+void write_whole_file(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace composer::callbacks
