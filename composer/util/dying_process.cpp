@@ -1,11 +1,12 @@
 #include "composer/util/dying_process.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
-#include <sstream>
 #include <string>
 
 #include <sys/stat.h>
@@ -27,11 +28,21 @@ std::string_view value_of(std::string_view status, std::string_view name) {
   return {};
 }
 
-bool has_kill(std::string_view signals) {
-  std::uint64_t set = 0;
-  std::from_chars(signals.data(), signals.data() + signals.size(), set, 16);
-  return (set >> (SIGKILL - 1) & 1) != 0;
+std::string_view next_word(std::string_view& left) {
+  left.remove_prefix(std::min(left.find_first_not_of(' '), left.size()));
+  const std::string_view word = left.substr(0, left.find(' '));
+  left.remove_prefix(word.size());
+  return word;
 }
+
+// 0 if it is none.
+std::uint64_t whole_number(std::string_view text, int base = 10) {
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number, base);
+  return number;
+}
+
+bool has_kill(std::string_view signals) { return (whole_number(signals, 16) >> (SIGKILL - 1) & 1) != 0; }
 
 }  // namespace
 
@@ -52,14 +63,13 @@ bool is_locked_by_dying(int descriptor) {
   if (::fstat(descriptor, &file) != 0) return false;
   std::ifstream locks("/proc/locks");  // "1: FLOCK  ADVISORY  WRITE 708 fe:00:1234 0 EOF"
   for (std::string line; std::getline(locks, line);) {
-    std::istringstream words(line);
-    std::string number, kind, advisory, access, place;
-    int process = 0;
-    if (!(words >> number >> kind >> advisory >> access >> process >> place) || kind != "FLOCK") continue;
-    std::uint64_t inode = 0;
-    const char* const begin = place.data() + place.rfind(':') + 1;
-    std::from_chars(begin, place.data() + place.size(), inode);
-    if (inode == file.st_ino && process > 0 && is_dying(process)) return true;
+    std::string_view left = line;
+    std::array<std::string_view, 6> words;
+    for (std::string_view& word : words) word = next_word(left);
+    const auto& [number, kind, advisory, access, process, place] = words;
+    if (kind == "FLOCK" && whole_number(place.substr(place.rfind(':') + 1)) == file.st_ino &&
+        is_dying(static_cast<int>(whole_number(process))))
+      return true;
   }
   return false;
 }
