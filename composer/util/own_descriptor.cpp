@@ -84,13 +84,19 @@ bool OwnDescriptor::close() {
 // waits for that.
 bool OwnDescriptor::try_lock() const {
   using Clock = std::chrono::steady_clock;
-  const Clock::time_point latest = Clock::now() + std::chrono::seconds(10);
+  Clock::time_point latest = Clock::now() + std::chrono::seconds(10);
+  int looks = 0;  // at a process that lives
   while (::flock(number_, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return false;
-    const bool waits = is_locked_by_dying(number_) && Clock::now() < latest;
-    errno = EWOULDBLOCK;
-    if (!waits) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (is_locked_by_dying(number_))
+      looks = 0;
+    else if (++looks == 3)  // for a moment, nothing is to be seen yet
+      latest = {};
+    if (Clock::now() >= latest) {
+      errno = EWOULDBLOCK;
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return true;
 }
