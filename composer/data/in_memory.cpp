@@ -250,8 +250,8 @@ void Assembly::prepare_device(std::uint64_t seed, std::int64_t epoch) {
 }  // namespace
 
 std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options) {
-  options = checked("in_memory", std::move(options), in_memory_options());
   data = checked_data(std::move(data));
+  options = checked("in_memory", std::move(options), in_memory_options());
   const bool on_host = data.front().is_cpu();
   if (options.prefetch > 0 && !on_host)
     throw ConfigError("in_memory: prefetch requires data on the host, but the data is on ", data.front().device());
