@@ -3,6 +3,7 @@
 - the blocks of options in docs/trainer.md list the fields of the structs in order and with their defaults;
 - C++ blocks are parts of sources that are compiled and run, and the functions of an algorithm are those of its header;
 - the page of a plug-in names its header, and links lead to pages and headings that exist;
+- tables of options in other pages have a row for each field of the struct;
 - the packages in docs/building.md are those that the scripts install."""
 import argparse
 import pathlib
@@ -13,6 +14,8 @@ argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescrip
 root = pathlib.Path(__file__).resolve().parent.parent
 docs = root / 'docs'
 
+TABLES = {'InMemoryOptions': ('data/in_memory.h', 'data.md'), 'MapStyleOptions': ('data/map_style.h', 'data.md'),
+          'FindLrOptions': ('trainer/lr_finder.h', 'schedules.md')}
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
 # But for space and comments, each other C++ block of these pages is a part of one of these sources...
 PAGES = ['trainer.md', 'callbacks/writing.md', 'loggers/writing.md']
@@ -75,6 +78,14 @@ def check_options():
         for (name, default), (_, value, required) in zip(fields, listed):
             if value != default and not (required and default == '{}'):
                 yield f'docs/trainer.md: {struct}::{name} is {value}, and {default} in the header'
+
+
+def check_tables():
+    for struct, (header, page) in TABLES.items():
+        listed = {name for row in re.findall(r'^\| ([^|]*`[^|]*) \|', (docs / page).read_text(), re.M) for name in re.findall(r'`\.?(\w+)`', row)}
+        for name, _ in fields_of((root / 'composer' / header).read_text(), struct):
+            if name not in listed:
+                yield f'docs/{page}: {struct}::{name} is in no table'
 
 
 def check_blocks():
@@ -144,6 +155,6 @@ def check_packages():
         yield f'docs/building.md: lists {name}, which scripts/lib.sh does not know'
 
 
-errors = [*check_options(), *check_blocks(), *check_algorithms(), *check_headers(), *check_links(), *check_packages()]
+errors = [*check_options(), *check_tables(), *check_blocks(), *check_algorithms(), *check_headers(), *check_links(), *check_packages()]
 if errors:
     sys.exit('pages: ' + '\npages: '.join(errors))

@@ -16,8 +16,6 @@ namespace {
 constexpr std::uint64_t kFlip = 1, kCrop = 2, kCutout = 3;
 
 void check(const InMemoryOptions& options, const at::Tensor& images) {
-  if (options.crop_padding < 0) throw ConfigError("in_memory: crop_padding must be >= 0, got ", options.crop_padding);
-  if (options.cutout < 0) throw ConfigError("in_memory: cutout must be >= 0, got ", options.cutout);
   const auto& normalize = options.normalize;
   const bool one = normalize && normalize->mean.size() == 1;
   const bool needs_images = options.flip || options.crop_padding > 0 || options.cutout > 0 || options.channels_last;

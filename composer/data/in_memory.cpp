@@ -11,6 +11,7 @@
 #include <c10/core/MemoryFormat.h>
 
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/data/batch_memory.h"
 #include "composer/data/data_spec.h"
 #include "composer/data/image_pass.h"
@@ -39,7 +40,17 @@ void copy_row(char* to, const char* from, std::int64_t bytes) {
   }
 }
 
-Batch checked(Batch data) {
+std::vector<Option<InMemoryOptions>> in_memory_options() {
+  using O = InMemoryOptions;
+  return all_options(option("batch_size", &O::batch_size).at_least(1), option("shuffle", &O::shuffle),
+                     option("seed", &O::seed), option("drop_last", &O::drop_last), option("image", &O::image),
+                     part("normalize", &O::normalize, "means and standard deviations"), option("flip", &O::flip),
+                     option("crop_padding", &O::crop_padding).at_least(0), option("cutout", &O::cutout).at_least(0),
+                     option("channels_last", &O::channels_last), option("prefetch", &O::prefetch).at_least(0),
+                     option("pin_memory", &O::pin_memory));
+}
+
+Batch checked_data(Batch data) {
   for (const auto& [name, tensor] : data)
     if (tensor.defined() && tensor.dim() == 0)
       throw DataError("in_memory: \"", name, "\" has no dimensions; the first one counts the samples");
@@ -239,9 +250,9 @@ void Assembly::prepare_device(std::uint64_t seed, std::int64_t epoch) {
 }  // namespace
 
 std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options) {
-  data = checked(std::move(data));
+  data = checked_data(std::move(data));
+  options = checked("in_memory", std::move(options), in_memory_options());
   const bool on_host = data.front().is_cpu();
-  if (options.prefetch < 0) throw ConfigError("in_memory: prefetch must be >= 0, got ", options.prefetch);
   if (options.prefetch > 0 && !on_host)
     throw ConfigError("in_memory: prefetch requires data on the host, but the data is on ", data.front().device());
   if (options.pin_memory && !on_host)

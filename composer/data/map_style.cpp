@@ -8,6 +8,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/data/batch_memory.h"
 #include "composer/data/seekable_loader.h"
 #include "composer/data/stack.h"
@@ -16,6 +17,15 @@ namespace composer::data {
 namespace {
 
 constexpr std::uint64_t kSample = 4;
+
+std::vector<Option<MapStyleOptions>> map_style_options() {
+  using O = MapStyleOptions;
+  return all_options(option("batch_size", &O::batch_size).at_least(1), option("shuffle", &O::shuffle),
+                     option("seed", &O::seed), option("drop_last", &O::drop_last),
+                     option("num_workers", &O::num_workers).at_least(0),
+                     option("prefetch_factor", &O::prefetch_factor).at_least(1),
+                     part("collate", &O::collate, "a function"), option("pin_memory", &O::pin_memory));
+}
 
 class MapStyle {
  public:
@@ -116,9 +126,7 @@ Batch MapStyle::collate(std::vector<Sample> samples, std::span<const std::int64_
 
 std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options) {
   if (!source.get) throw ConfigError("map_style: the data set is null");
-  if (options.num_workers < 0) throw ConfigError("map_style: num_workers must be >= 0, got ", options.num_workers);
-  if (options.prefetch_factor < 1)
-    throw ConfigError("map_style: prefetch_factor must be >= 1, got ", options.prefetch_factor);
+  options = checked("map_style", std::move(options), map_style_options());
   detail::check_pin_memory("map_style", options.pin_memory);
   auto sampler = std::make_shared<detail::Sampler>(detail::SamplerOptions{.who = "map_style",
                                                                           .samples = source.size,

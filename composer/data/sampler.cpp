@@ -29,7 +29,6 @@ Sampler::Order shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t e
 
 Sampler::Sampler(SamplerOptions options) : options_(options) {
   const auto& [who, samples, batch_size, shuffle, seed, drop_last, rank, world_size, shards] = options_;
-  if (batch_size < 1) throw ConfigError(who, ": batch_size must be >= 1, got ", batch_size);
   if (samples < 1) throw DataError(who, ": the data has no samples");
   batches_ = samples / batch_size + (!drop_last && samples % batch_size > 0);
   if (batches_ == 0)

@@ -8,8 +8,8 @@
 namespace composer::data::detail {
 
 struct SamplerOptions {
-  const char* who = "";  // for errors
-  std::int64_t samples = 0, batch_size = 0;
+  const char* who = "";                      // for errors
+  std::int64_t samples = 0, batch_size = 1;  // batch_size >= 1
   bool shuffle = true;
   std::optional<std::uint64_t> seed;
   bool drop_last = false;

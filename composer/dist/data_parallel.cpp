@@ -13,6 +13,7 @@
 #include "composer/core/listed.h"
 #include "composer/core/model_access.h"
 #include "composer/dist/agreement.h"
+#include "composer/dist/described_options.h"
 #include "composer/dist/gradient_reducer.h"
 #include "composer/dist/world.h"
 
@@ -55,12 +56,9 @@ void check_on_this_rank(const DataParallel::Named& parameters) {
 // One line for all that must be equal on all ranks.
 std::vector<std::string> describe_parameters(const DataParallel::Named& parameters, const DataParallel::Named& buffers,
                                              const DataParallelOptions& options) {
-  std::vector<std::string> lines;
-  const auto unused = options.find_unused_parameters;
-  lines.push_back(join("bucket_cap_mb = ", options.bucket_cap_mb,
-                       ", find_unused_parameters = ", !unused ? "unset" : (*unused ? "true" : "false"),
-                       ", gradients_in_bf16 = ", options.gradients_in_bf16,
-                       ", broadcast_buffers = ", options.broadcast_buffers, ", share_values = ", options.share_values));
+  std::vector<std::string> lines(1);
+  for (const auto& option : data_parallel_options())
+    lines[0] += join(lines[0].empty() ? "" : ", ", option.name, " = ", text_of(option.value(options)));
   for (const auto& [name, tensor] : parameters) lines.push_back("the parameter " + describe_tensor(name, tensor));
   for (const auto& [name, tensor] : buffers) lines.push_back("the buffer " + describe_tensor(name, tensor));
   return lines;
@@ -168,8 +166,7 @@ DataParallel::DataParallel(std::shared_ptr<World> world, Named parameters, Named
   if (options.broadcast_buffers) m.buffers = buffers;
   for (const auto& [name, tensor] : m.parameters) m.layouts.emplace_back(tensor);
   m.find_unused = options.find_unused_parameters;
-  if (options.bucket_cap_mb < 1)
-    throw ConfigError(kDataParallel, ": bucket_cap_mb must be at least 1, got ", options.bucket_cap_mb);
+  check(options, data_parallel_options(), join(kDataParallel, ": "), "");
 
   m.together(
       [&] { check_same_on_all_ranks(*m.world, kDataParallel, describe_parameters(m.parameters, buffers, options)); });

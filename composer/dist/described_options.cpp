@@ -3,6 +3,12 @@
 #include "composer/core/error.h"
 
 namespace composer::dist {
+namespace {
+
+// Shows whether it is set.
+std::string tri_state(const std::optional<bool>& given) { return !given ? "unset" : *given ? "true" : "false"; }
+
+}  // namespace
 
 std::vector<Option<DistributedOptions>> distributed_options() {
   using O = DistributedOptions;
@@ -15,10 +21,7 @@ std::vector<Option<DistributedOptions>> distributed_options() {
                        {"multi_auto_sync", SyncStrategy::MULTI_AUTO_SYNC},
                        {"forced_sync", SyncStrategy::FORCED_SYNC}})
                    .shown([](SyncStrategy strategy) { return static_cast<std::int64_t>(strategy); })),
-      unlogged(option("find_unused_parameters", &O::find_unused_parameters)
-                   .shown([](const std::optional<bool>& given) -> std::string {
-                     return !given ? "unset" : *given ? "true" : "false";
-                   })),
+      unlogged(option("find_unused_parameters", &O::find_unused_parameters).shown(tri_state)),
       option("broadcast_buffers", &O::broadcast_buffers),
       unlogged(option("bucket_cap_mb", &O::bucket_cap_mb).at_least(1, "MiB")),
       option("gradients_in_bf16", &O::gradients_in_bf16),  //
@@ -26,6 +29,16 @@ std::vector<Option<DistributedOptions>> distributed_options() {
       unlogged(option("zero_stage", &O::zero_stage)
                    .must(join("be ", kZeroStages), [](std::int64_t stage) { return stage >= 0 && stage <= 2; })),
       unlogged(option("sharded_checkpoints", &O::sharded_checkpoints)));
+}
+
+std::vector<Option<DataParallelOptions>> data_parallel_options() {
+  using O = DataParallelOptions;
+  const auto as_number = [](bool yes) { return std::int64_t{yes}; };
+  return all_options(option("bucket_cap_mb", &O::bucket_cap_mb).at_least(1, "MiB"),
+                     option("find_unused_parameters", &O::find_unused_parameters).shown(tri_state),
+                     option("gradients_in_bf16", &O::gradients_in_bf16).shown(as_number),
+                     option("broadcast_buffers", &O::broadcast_buffers).shown(as_number),
+                     option("share_values", &O::share_values).shown(as_number));
 }
 
 }  // namespace composer::dist

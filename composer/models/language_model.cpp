@@ -3,16 +3,24 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
 
-#include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/metrics/language.h"
 #include "composer/util/loss.h"
 
 namespace composer::models {
+namespace {
+
+std::vector<Option<LanguageModelOptions>> language_model_options() {
+  using O = LanguageModelOptions;
+  return all_options(option("label_smoothing", &O::label_smoothing).from_to(0, 1), option("input", &O::input),
+                     option("target", &O::target), part("hyperparameters", &O::hyperparameters, "values by name"));
+}
+
+}  // namespace
 
 ClassifierOptions classifier_options(LanguageModelOptions options) {
   const double smoothing = options.label_smoothing;
-  if (!(smoothing >= 0 && smoothing <= 1))
-    throw ConfigError("LanguageModel: label_smoothing must be from 0 to 1, got ", smoothing);
+  check(options, language_model_options(), "LanguageModel: ", "");
   return {.train_metrics = Metrics(metrics::LanguageCrossEntropy({.target = options.target})),
           .val_metrics = Metrics(metrics::LanguageCrossEntropy({.target = options.target}),
                                  metrics::LanguagePerplexity({.target = options.target})),

@@ -7,6 +7,7 @@
 #include <ATen/ops/stack.h>
 
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/step/trial_undo.h"
 #include "composer/trainer/divergence.h"
 #include "composer/trainer/fit_checks.h"
@@ -15,13 +16,18 @@
 namespace composer {
 namespace {
 
+std::vector<Option<FindLrOptions>> find_lr_options() {
+  using O = FindLrOptions;
+  return all_options(option("start_lr", &O::start_lr), option("end_lr", &O::end_lr),
+                     option("num_batches", &O::num_batches).at_least(2),
+                     option("smoothing", &O::smoothing).from_0_below_1(), option("stop_at", &O::stop_at).above(1),
+                     part("train_dataloader", &O::train_dataloader, "a loader"));
+}
+
 void check_find_lr(const FindLrOptions& options) {
+  check(options, find_lr_options(), "find_lr: ", "");
   if (!(options.start_lr > 0 && options.end_lr > options.start_lr && std::isfinite(options.end_lr)))
     throw ConfigError("find_lr: must be 0 < start_lr < end_lr, got ", options.start_lr, " and ", options.end_lr);
-  if (options.num_batches < 2) throw ConfigError("find_lr: num_batches must be >= 2, got ", options.num_batches);
-  if (!(options.smoothing >= 0 && options.smoothing < 1))
-    throw ConfigError("find_lr: smoothing must be in [0, 1), got ", options.smoothing);
-  if (!(options.stop_at > 1)) throw ConfigError("find_lr: stop_at must be > 1, got ", options.stop_at);
 }
 
 std::vector<double> rates_of(const FindLrOptions& options) {

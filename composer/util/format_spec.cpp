@@ -42,12 +42,16 @@ struct Spec {
   // `digits` without a sign, which stands before the padding of '='.
   std::string padded(const std::string& prefix, const std::string& digits, char usual_align) const {
     const char where = align != 0 ? align : zero && usual_align == '>' ? '=' : usual_align;
-    const char with = zero && fill == 0 ? '0' : fill == 0 ? ' ' : fill;
+    const char with = filler();
     const std::size_t size = prefix.size() + digits.size(), missing = width > size ? width - size : 0;
     if (where == '=') return prefix + std::string(missing, with) + digits;
     const std::size_t before = where == '>' ? missing : where == '^' ? missing / 2 : 0;
     return std::string(before, with) + prefix + digits + std::string(missing - before, with);
   }
+
+  char filler() const { return fill != 0 ? fill : zero ? '0' : ' '; }
+  // Zeros between the sign and the digits of a number count as digits.
+  bool adds_digits() const { return filler() == '0' && (align == '=' || (align == 0 && zero)); }
 
   std::string sign_of(bool negative) const {
     return negative ? "-" : sign == 0 || sign == '-' ? "" : std::string(1, sign);
@@ -108,7 +112,7 @@ std::string format_count(std::int64_t value, std::string_view text) {
   const std::string sign = spec.sign_of(value < 0);
   if (spec.group == 0) return spec.padded(sign, digits, '>');
   std::string grouped = with_groups(digits, spec.group, base == 10 ? 3 : 4);
-  while (spec.zero && spec.align == 0 && sign.size() + grouped.size() < spec.width)  // the zeros are grouped as well
+  while (spec.adds_digits() && sign.size() + grouped.size() < spec.width)
     grouped = with_groups(digits.insert(0, 1, '0'), spec.group, base == 10 ? 3 : 4);
   return spec.padded(sign, grouped, '>');
 }

@@ -7,6 +7,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include "composer/core/error.h"
+#include "composer/core/option.h"
 #include "composer/util/caching_allocator.h"
 
 namespace composer {
@@ -25,10 +26,21 @@ std::atomic<bool> races_products = false;
 
 bool installed() { return c10::GetCPUAllocator() == &util::CachingAllocator::instance(); }
 
+std::vector<Option<ProcessOptions>> process_options() {
+  using O = ProcessOptions;
+  return all_options(option("caching_allocator", &O::caching_allocator), option("huge_pages", &O::huge_pages),
+                     part("cache_limit", &O::cache_limit, "bytes, or unset"),
+                     option("flush_denormals", &O::flush_denormals),
+                     part("threads", &O::threads, "a whole number").at_least(0).shown([](int threads) {
+                       return std::int64_t{threads};
+                     }),
+                     option("products", &O::products));
+}
+
 }  // namespace
 
 std::vector<std::string> tune_process(ProcessOptions options) {
-  if (options.threads < 0) throw ConfigError("tune_process: threads must be >= 0, got ", options.threads);
+  check(options, process_options(), "tune_process: ", "");
   std::vector<std::string> done;
   // First of all: threads inherit it when they begin.
   const bool flushes = at::Context::setFlushDenormal(options.flush_denormals);

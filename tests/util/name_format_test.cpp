@@ -17,6 +17,16 @@ TEST_CASE("Placeholders of ranks in the name of a file are those of the process"
   CHECK(util::format_name(format, "mnist", &state.timestamp) == "mnist/rank0of01-ba0");
 }
 
+TEST_CASE("Zeros before a number are grouped with its digits, as Python groups them") {
+  Timestamp time;
+  time.batch = 1234567;
+  CHECK(util::format_name("{batch:012,}", "", &time) == "0,001,234,567");
+  CHECK(util::format_name("{batch:=012,}", "", &time) == "0,001,234,567");
+  CHECK(util::format_name("{batch:0=12_}", "", &time) == "0_001_234_567");
+  CHECK(util::format_name("{batch:*=12,}", "", &time) == "***1,234,567");
+  CHECK(util::format_name("{batch:>012,}", "", &time) == "0001,234,567");
+}
+
 TEST_CASE("Placeholders of one machine are those that a launcher has told, or those of all ranks") {
   State state;
   state.rank = 3;
