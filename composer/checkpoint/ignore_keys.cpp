@@ -54,9 +54,9 @@ std::vector<std::string> leave_out(StateDict& state, const std::vector<std::stri
   return idle;
 }
 
-void ignore_keys(StateDict& state, const std::vector<std::string>& globs) {
+void ignore_keys(StateDict& state, const std::vector<std::string>& globs, const std::string& option) {
   for (const std::string& glob : leave_out(state, globs))
-    warn(join("ignore_keys: ", glob, " matches nothing in the checkpoint"));
+    warn(join(option, ": ", glob, " matches nothing in the checkpoint"));
 }
 
 }  // namespace composer::saving

@@ -20,7 +20,7 @@ struct Saved {
   std::uint64_t weights = 0;  // which it has, as Run::weights_version() counts them in this process; 0: unknown
   bool ahead = false;         // an earlier process has written it, and the run comes to its moment again
   std::string id = {};        // empty: unknown
-  std::int64_t fit = 0;       // of Planned
+  std::optional<std::int64_t> fit = {};  // of Planned
 
   bool has_value() const { return !std::isnan(value); }
 };

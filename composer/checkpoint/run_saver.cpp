@@ -8,12 +8,19 @@
 #include <string_view>
 #include <utility>
 
+#include <c10/util/ScopeExit.h>
+#include <torch/version.h>
+
 #include "composer/checkpoint/conflicts.h"
 #include "composer/checkpoint/described_options.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/ignore_keys.h"
+#include "composer/checkpoint/measured_values.h"
+#include "composer/checkpoint/moment.h"
 #include "composer/checkpoint/name_format.h"
-#include "composer/checkpoint/run_lock.h"
+#include "composer/checkpoint/run_folder.h"
+#include "composer/checkpoint/save_schedule.h"
+#include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/core/run.h"
@@ -32,21 +39,6 @@ std::function<std::optional<std::chrono::steady_clock::duration>()> time_left_of
   };
 }
 
-bool is_there(const std::filesystem::path& folder, const Manifest& manifest, FileSystem& files) {
-  try {
-    return open_checkpoint(folder / manifest.name, files).manifest.id == manifest.id;
-  } catch (const CheckpointError&) {
-    return false;
-  }
-}
-
-// Whether it is that name, or the one that Saver::choose_name() makes of it.
-bool is_or_follows(std::string_view name, std::string_view other) {
-  if (name == other) return true;
-  if (!name.starts_with(other) || name.size() < other.size() + 2 || name[other.size()] != '-') return false;
-  return name.find_first_not_of("0123456789", other.size() + 1) == std::string_view::npos;
-}
-
 // As the name of a checkpoint, and the name of none. One that is that of all is told when a fit begins.
 std::string link_name(const RunSaverOptions& options, const std::string& run_name, const OptionNames& names) {
   const std::string option = names.name("latest_filename");
@@ -61,6 +53,10 @@ std::string link_name(const RunSaverOptions& options, const std::string& run_nam
   return link;
 }
 
+// Of what the list has under a name; null: nothing.
+bool is_by_hand(const Saved* there) { return there && there->by_hand; }
+bool is_periodic(const Saved* there) { return there && !there->by_hand; }
+
 // Of the program's fits, the one that was begun last, as the run has it; unset: of weights alone.
 std::optional<std::int64_t> fit_of(const StateDict& all) {
   const StateValue* fit = all.find("fit");
@@ -69,9 +65,24 @@ std::optional<std::int64_t> fit_of(const StateDict& all) {
   return number == nullptr ? std::nullopt : std::optional(std::get<std::int64_t>(*number));
 }
 
-// A checkpoint that was written before a stopper has ended the run, in an evaluation of the same batch, does not know
-// it.
-bool is_finished(const State& state) { return state.stop.asked() && state.stop.kind() == Stop::FINISHED; }
+// Returns those of the globs that fit nothing.
+std::vector<std::string> drop_ignored(StateDict& all, const RunSaverOptions& options, const OptionNames& names) {
+  std::vector<std::string> idle = leave_out(all, options.ignore_keys);
+  if (all.find("model")) return idle;
+  throw ConfigError(names.name("ignore_keys"), ": ", listed(options.ignore_keys),
+                    " leaves out all weights, and a checkpoint without weights cannot be loaded");
+}
+
+// After a signal. The checkpoint is written in any case: the process may get more time, and an unfinished one does no
+// harm.
+void warn_if_late(const CheckpointWriter& writer, const std::string& newest, const State& state) {
+  const std::optional<Seconds> left = state.run->time_left();
+  const Seconds needed = writer.last_write_time();
+  if (!left || needed <= *left) return;
+  warn(join("checkpoint: the last one took ", needed.count(), " s, and ", std::max(0.0, left->count()),
+            " s of the grace_period are left; if the process is killed before it is written, the run resumes from ",
+            newest.empty() ? "its beginning" : newest));
+}
 
 }  // namespace
 
@@ -92,7 +103,10 @@ void check(const RunSaverOptions& options, OptionNames names) {
 }
 
 RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state, const Manifest* resumed)
-    : options_(std::move(options)), owner_(std::move(owner)), run_name_(state.run_name) {
+    : options_(std::move(options)),
+      owner_(std::move(owner)),
+      schedule_(std::make_unique<SaveSchedule>(options_.save_interval,
+                                               /*is_off=*/options_.num_checkpoints_to_keep == 0)) {
   saving::check(options_, owner_.names);
   saver_ = std::make_unique<Saver>(
       SaverOptions{.folder = std::filesystem::absolute(format_name(options_.folder, state.run_name)),
@@ -106,119 +120,43 @@ RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state
                    .time_left = time_left_of(state),
                    .mirror = owner_.mirror,
                    .names = owner_.names});
-  if (!resumed) return;
-  saver_->adopt(*resumed);
-  resumed_ = *resumed;
+  folder_ = std::make_unique<RunFolder>(*saver_,
+                                        RunFolder::Run{.name = state.run_name,
+                                                       .filename = options_.filename,
+                                                       .weights_only = options_.weights_only,
+                                                       .goes_back = owner_.goes_back},
+                                        resumed);
+  values_ = std::make_unique<MeasuredValues>(saver_->list(), options_.best, owner_.names);
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of the function that Saver now owns
 
 RunSaver::~RunSaver() = default;
 RunSaver::RunSaver(RunSaver&&) noexcept = default;
 RunSaver& RunSaver::operator=(RunSaver&&) noexcept = default;
 
-void RunSaver::begin_fit(const State& state) {
-  if (!lock_ && options_.num_checkpoints_to_keep != 0) lock_folder(state);
+void RunSaver::begin_fit(const State& state, std::int64_t number) {
+  if (options_.num_checkpoints_to_keep != 0) folder_->lock();
   try {
-    if (owner_.goes_back && (resumed_ || !owner_.begins_again.empty())) delete_later(state);
-    const std::vector<std::string> retired = saver_->retired();  // prepare() deletes those of this machine
+    if (owner_.goes_back && (folder_->has_resumed() || !owner_.begins_again.empty())) folder_->delete_later();
+    const std::vector<std::string> retired = saver_->list().retired();  // prepare() deletes those of this machine
     prepare(state);
-    if (owner_.mirror) owner_.mirror->begin(options().folder, options().run_id, saver_->saved(), retired);
-    resumed_.reset();
+    if (owner_.mirror) owner_.mirror->begin(options().folder, options().run_id, saver_->list().names(), retired);
+    folder_->forget_resumed();
     owner_.begins_again.clear();
-    ++fits_begun_;
+    fit_ = number;
   } catch (...) {
-    lock_.reset();
+    folder_->unlock();
     throw;
   }
 }
 
 void RunSaver::end_fit() {
-  lock_.reset();
+  folder_->unlock();
   in_fit_ = false;
 }
 
 void RunSaver::count_from_zero() {
-  saver_->forget_moments();
-  last_saved_batch_ = -1;
-  ends_saved_ = 0;
-}
-
-void RunSaver::lock_folder(const State& state) {
-  try {
-    saver_->probe();  // creates the folder
-    lock_ = std::make_unique<RunLock>(options().folder, state.run_name);
-  } catch (const std::filesystem::filesystem_error& error) {
-    fail_or_warn(error);
-  }
-}
-
-void RunSaver::fail_or_warn(const std::exception& error) const {
-  const std::string what =
-      join(owner_.names.name("folder"), ": ", options().folder.string(), ": cannot write checkpoints there");
-  if (options_.on_failure != OnFailure::CONTINUE) throw_nested<CheckpointError>(what);
-  warn(join(what, " yet: ", error.what()));
-}
-
-// A folder that was renamed or removed while the run trains is made again: another process may train the run there.
-void RunSaver::keep_lock(const State& state) {
-  if (!lock_ || lock_->is_in_place()) return;
-  wait();
-  warn(join("save_folder: ", options().folder.string(), " was renamed, or it or its lock was removed, while the run ",
-            "trains; checkpoints go on in a folder of that name, and those before are where the old one is"));
-  lock_.reset();
-  lock_folder(state);
-}
-
-// Those by hand stay, and are known.
-void RunSaver::delete_later(const State& state) {
-  for (const Found& found : checkpoints_of_saver(options().folder, saver_->files())) {
-    const Manifest& one = found.manifest;
-    if (one.run_id != options().run_id || (resumed_ && !is_older(*resumed_, one))) continue;
-    if (!one.by_hand && is_or_follows(one.name, format_name(options_.filename, state.run_name, &one.time)))
-      saver_->retire(one.name);
-    else
-      saver_->count_from(one);
-    if (one.by_hand && !saver_->has_by_hand(one.name)) saver_->keep_later(one);
-  }
-  if (!saver_->retired().empty()) saver_->link_latest(resumed_ ? resumed_->name : "", state.run_name);
-  saver_->clean_up();
-}
-
-// Without the lock, so before the first fit and between two, another process or another Trainer may train the run.
-void RunSaver::check_newest() const {
-  if (!resumed_ && saver_->saved().empty()) return;
-  const SaverOptions& own = options();
-  const auto is_own = [&](const Manifest& manifest) {
-    const bool is_later = owner_.goes_back && resumed_ && is_older(*resumed_, manifest);
-    return manifest.run_id == own.run_id && !manifest.weights_only && !is_later;
-  };
-  const auto newest = find_latest(own.folder, own.latest, is_own, saver_->files());
-  if (!resumed_) {
-    if (!newest || saver_->knows(newest->manifest.id)) return;
-    throw CheckpointError("save_folder: ", newest->path.string(), " was written by another Trainer that resumed this ",
-                          "run; make this Trainer again, so that it resumes from there, or train with the other one");
-  }
-  if (newest && newest->manifest.id == resumed_->id) return;
-  // One that was downloaded is newer than what this machine has had before, where the link still leads.
-  if (newest && is_older(newest->manifest, *resumed_) && is_there(own.folder, *resumed_, saver_->files())) return;
-  throw CheckpointError("save_folder: ", (own.folder / resumed_->name).string(), ", from which this run was resumed, ",
-                        newest ? join("is not its newest checkpoint any more: ", newest->path.string(), " is")
-                               : std::string("does not exist any more"),
-                        "; make the Trainer again, so that it resumes from what is there now");
-}
-
-void RunSaver::check_conflicts(const State& state) const {
-  const SaverOptions& own = options();
-  const auto conflict =
-      find_conflict(own.folder, options_.filename, state.run_name, state.timestamp, own.run_id, saver_->files());
-  if (!conflict || (options_.overwrite && conflict->foreign)) return;
-  const OptionNames& names = owner_.names;
-  const bool never_resumes = options_.weights_only && conflict->foreign && names.are_of_trainer();
-  throw ConfigError(
-      names.name("folder"), ": ", conflict->path.string(), ' ', conflict->reason,
-      ", and has the name of a later checkpoint of this run; ",
-      conflict->foreign ? join("set another folder, or ", names.prefix, "overwrite")
-                        : "restore or remove it, or set another folder",
-      never_resumes ? " (with save_weights_only a run is never resumed: it starts from scratch each time)" : "");
+  saver_->list().forget_moments();
+  schedule_->set_last({});
 }
 
 void RunSaver::prepare(const State& state) {
@@ -226,18 +164,18 @@ void RunSaver::prepare(const State& state) {
   if (!state.previous_timestamp) count_from_zero();  // nothing is trained yet, or time was reset
   if (options_.num_checkpoints_to_keep == 0) return;
   try {
-    if (lock_) check_newest();
-    saver_->free_links();
-    ask_direction(state);
-    check_conflicts(state);
+    if (folder_->is_locked()) folder_->check_newest();
+    saver_->writer().free_links();
+    values_->ask_direction(state);
+    folder_->check_conflicts(state.timestamp);
     StateDict all = state.run->snapshot(options_.weights_only);
-    drop_ignored(all);
+    drop_ignored(all, options_, owner_.names);
     saver_->check_writable(manifest(options_.filename, state), all);
-    if (!lock_) saver_->probe();
-    saver_->note_loaded();
+    if (!folder_->is_locked()) saver_->writer().folder().probe();
+    saver_->list().note_loaded();
     saver_->clean_up();
   } catch (const std::filesystem::filesystem_error& error) {
-    fail_or_warn(error);
+    folder_->fail(error);
   }
 }
 
@@ -247,7 +185,7 @@ void RunSaver::check() {
   try {
     saver_->rethrow_error();
   } catch (...) {
-    last_saved_batch_ = -1;
+    schedule_->set_last({});
     throw;
   }
 }
@@ -256,22 +194,15 @@ void RunSaver::wait() {
   try {
     saver_->wait();
   } catch (...) {
-    last_saved_batch_ = -1;
+    schedule_->set_last({});
     throw;
   }
 }
 
-// The link is moved only by who knows all checkpoints: another process may have trained on since.
 void RunSaver::finish() {
   wait();
   saver_->write_notes();
-  if (lock_ || !owner_.names.are_of_trainer()) return saver_->link_best();
-  try {
-    const RunLock lock(options().folder, run_name_);
-    check_newest();
-    saver_->link_best();
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the next fit moves it
-  }
+  folder_->link_best();
 }
 
 void RunSaver::wait_for_mirror(const State& state) {
@@ -292,32 +223,11 @@ void RunSaver::save_if_due(Event event, const State& state) {
 
 bool RunSaver::is_due(Event event, const State& state) {
   check();
-  if (state.timestamp.batch < last_saved_batch_) count_from_zero();  // another state was loaded
-  if (options_.num_checkpoints_to_keep == 0) return false;
-  if (!state.previous_timestamp || state.timestamp.batch == last_saved_batch_) return false;
-  IntervalMoment moment = state.run->moment(event);
-  moment.last_due_batch = last_saved_batch_;
-  const Interval::Function* function = options_.save_interval.function();
-  return function ? (*function)(event, state) || state.run->interrupted()
-                  : interval_due(options_.save_interval.time(), moment);
+  if (state.timestamp.batch < schedule_->last_batch()) count_from_zero();  // another state was loaded
+  return schedule_->is_due(event, state);
 }
 
-bool RunSaver::is_saved(const State& state) const {
-  if (options_.num_checkpoints_to_keep == 0) return true;
-  // A function alone says what is due in a run that reaches its limit.
-  const bool wanted = options_.save_interval.function()
-                          ? !state.max_duration || !state.timestamp.reached(*state.max_duration)
-                          : options_.save_interval.time().as_double() > 0;
-  if (!wanted || !state.previous_timestamp) return true;
-  const bool has_begun = begun_weights_ != 0 && state.run->weights_version() == begun_weights_;
-  if (state.timestamp.batch != last_saved_batch_) return has_begun;  // those of this moment are not there any more
-  if (is_finished(state) && !knows_finish_) return false;
-  // A run that is stopped goes on later, and must not end its epoch again; one that is complete does not go on.
-  if (!state.max_duration || !state.timestamp.reached(*state.max_duration))
-    return ends_of(state.timestamp) == ends_saved_;
-  return has_begun ||
-         state.run->weights_version() == saved_weights_;  // algorithms may have put others into the model since
-}
+bool RunSaver::is_saved(const State& state) const { return schedule_->is_saved(state, values_->begun()); }
 
 void RunSaver::save_last(const State& state) {
   if (is_due_last(state)) save_periodic(state);
@@ -333,16 +243,17 @@ std::string RunSaver::open_parts(int ranks) {
   return saver_->open_parts(ranks);
 }
 
+// What is saved with it says already that it is.
 void RunSaver::save(const std::string& name, const State& state) {
-  warn_if_late(state);
-  const std::int64_t before = std::exchange(last_saved_batch_, state.timestamp.batch);
-  const std::int64_t ends_before = std::exchange(ends_saved_, ends_of(state.timestamp));
+  warn_if_late(saver_->writer(), newest(), state);
+  Manifest made = manifest(name, state);
+  const auto before = schedule_->set_last(SaveSchedule::Last{.moment = moment_of(state.timestamp),
+                                                             .weights = state.run->weights_version(),
+                                                             .knows_finish = is_finished(state)});
   try {
-    take(name, manifest(name, state), state, /*by_hand=*/false);
-    knows_finish_ = is_finished(state);
+    take(name, std::move(made), state, /*by_hand=*/false);
   } catch (...) {
-    last_saved_batch_ = before;
-    ends_saved_ = ends_before;
+    schedule_->set_last(before);
     throw;
   }
 }
@@ -352,14 +263,15 @@ std::string RunSaver::save_by_hand(const std::string& name, const State& state) 
   check_by_hand(made.name, state);
   const std::string path = options().folder / take(name, std::move(made), state, /*by_hand=*/true);
   wait();
-  if (!saver_->failure().empty()) throw CheckpointError(saver_->failure());
+  if (!saver_->writer().failure().empty()) throw CheckpointError(saver_->writer().failure());
   return path;
 }
 
 // The name that a periodic one has now is another name for that one, which is kept then, unless it has other weights.
 void RunSaver::check_by_hand(const std::string& name, const State& state) const {
   constexpr const char* kWho = "save_checkpoint";
-  if (saver_->has_periodic(name) && name != format_name(options_.filename, state.run_name, &state.timestamp))
+  if (is_periodic(saver_->list().find(name)) &&
+      name != format_name(options_.filename, state.run_name, &state.timestamp))
     throw ConfigError(kWho, ": ", (options().folder / name).string(), " is a checkpoint that the run has saved by its ",
                       "save_interval, and would be replaced; give this one another name");
   check_name(name, options().latest, kWho);
@@ -374,62 +286,47 @@ void RunSaver::check_name_by_hand(const std::string& name, const State& state) c
 std::string RunSaver::made_before(const std::string& name, const State& state) const {
   std::string made = format_name(name, state.run_name, &state.timestamp);
   check_by_hand(made, state);
-  made = saver_->name_by_hand(made);
-  if (saver_->has_periodic(made)) return "";  // it is saved again, as one by hand
+  if (const Saved* const by_hand = saver_->list().find_by_hand(made))
+    made = by_hand->name;
+  else if (saver_->list().find(made))
+    return "";  // it is saved again, as one by hand
   const std::filesystem::path path = options().folder / made;
   try {
-    const Found found = open_checkpoint(path, saver_->files());
-    return found.manifest.run_id == options().run_id && has_all_files(found, saver_->files()) ? path : "";
+    const Found found = open_checkpoint(path, saver_->writer().files());
+    return found.manifest.run_id == options().run_id && has_all_files(found, saver_->writer().files()) ? path : "";
   } catch (const CheckpointError&) {
-    const std::vector<std::string> known = saver_->saved();
-    return owner_.mirror && std::ranges::find(known, made) != known.end() ? path : "";
+    return owner_.mirror && saver_->list().find(made) ? path : "";
   }
-}
-
-// Returns those of the globs that fit nothing.
-std::vector<std::string> RunSaver::drop_ignored(StateDict& all) const {
-  std::vector<std::string> idle = leave_out(all, options_.ignore_keys);
-  if (all.find("model")) return idle;
-  throw ConfigError(owner_.names.name("ignore_keys"), ": ", listed(options_.ignore_keys),
-                    " leaves out all weights, and a checkpoint without weights cannot be loaded");
 }
 
 // Every checkpoint that is written comes this way. Returns the name that it gets.
 std::string RunSaver::take(const std::string& name, Manifest manifest, const State& state, bool by_hand) {
-  resumed_.reset();
-  keep_lock(state);
-  ask_direction(state);
+  folder_->forget_resumed();
+  if (folder_->is_lost()) {
+    wait();
+    folder_->replace_lost();
+  }
+  values_->ask_direction(state);
   const Planned planned{
       .by_hand = by_hand,
       .weights = state.run->weights_version(),
       .is_rolling = !util::has_time(name),
       // Trainers that resume together may have the end of a fit in common, and not the beginning of the next.
-      .fit = owner_.goes_back ? fits_begun_ : 0};
+      .fit = owner_.goes_back ? fit_ : std::nullopt};
   saver_->choose_name(manifest, planned);
-  manifest.by_hand = by_hand || saver_->has_by_hand(manifest.name);
+  manifest.by_hand = by_hand || is_by_hand(saver_->list().find(manifest.name));
   saver_->plan(manifest, planned);
+  const auto drop = c10::make_scope_exit([&] { saver_->list().drop_plan(); });  // unless it is sent
   StateDict all = state.run->snapshot(options_.weights_only);
   manifest.fit = fit_of(all);
-  const std::vector<std::string> idle = drop_ignored(all);
+  const std::vector<std::string> idle = drop_ignored(all, options_, owner_.names);
   if (!has_saved_)
     for (const std::string& glob : idle)
       warn(join(owner_.names.name("ignore_keys"), ": ", glob, " matches nothing in the checkpoint"));
   const std::string given = manifest.name;
   saver_->save(std::move(manifest), all);
-  if (!by_hand) saved_weights_ = planned.weights;
   has_saved_ = true;
   return given;
-}
-
-// After a signal. The checkpoint is written in any case: the process may get more time, and an unfinished one does no
-// harm.
-void RunSaver::warn_if_late(const State& state) const {
-  const std::optional<Seconds> left = state.run->time_left();
-  const Seconds needed = saver_->last_write_time();
-  if (!left || needed <= *left) return;
-  warn(join("checkpoint: the last one took ", needed.count(), " s, and ", std::max(0.0, left->count()),
-            " s of the grace_period are left; if the process is killed before it is written, the run resumes from ",
-            newest().empty() ? "its beginning" : newest()));
 }
 
 void RunSaver::save_state(StateDict& into, std::uint64_t weights) const {
@@ -441,35 +338,92 @@ void RunSaver::load_state(const StateDict& saved, std::int64_t last_batch, const
                           std::uint64_t weights) {
   StateVisitor visit = StateVisitor::loading(saved, "saver");
   saver_->visit_state(visit, weights, now.batch);
-  last_saved_batch_ = last_batch;
-  ends_saved_ = ends_of(now);
-  saved_weights_ = weights;
+  schedule_->set_last({});
+  if (last_batch < 0) return;
+  Moment moment = moment_of(now);
+  moment.batch = last_batch;
+  schedule_->set_last(SaveSchedule::Last{.moment = moment, .weights = weights});
 }
 
 // The last one may have been written after the trainer's, in which the list is: then this moment is saved.
 void RunSaver::adopt_left(const State& state, std::uint64_t weights) try {
-  const Timestamp& now = state.timestamp;
+  const Moment now = moment_of(state.timestamp);
   for (const Manifest& left : saver_->adopt_left(now.batch)) {
-    if (!state.previous_timestamp || left.time.batch != now.batch || ends_of(left.time) != ends_of(now)) continue;
-    saver_->note_weights(left.name, weights);
-    if (left.by_hand) continue;
-    last_saved_batch_ = now.batch;
-    ends_saved_ = ends_of(now);
-    saved_weights_ = weights;
+    if (!state.previous_timestamp || moment_of(left.time) != now) continue;
+    saver_->list().note_weights(left.name, weights);
+    if (!left.by_hand) schedule_->set_last(SaveSchedule::Last{.moment = now, .weights = weights});
   }
 } catch (const FileError&) {  // NOLINT(bugprone-empty-catch): who writes there says so
 }
 
-void RunSaver::note_begun(const State& state, std::uint64_t loaded) {
-  const std::uint64_t now = state.run->weights_version();
-  begun_weights_ = now == loaded ? 0 : now;
+void RunSaver::note_begun(const State& state, std::uint64_t loaded) { values_->note_begun(state, loaded); }
+
+void RunSaver::note_metrics(const State& state) { values_->note_metrics(state); }
+
+void RunSaver::note_trained(const State& state) { values_->note_trained(state); }
+
+// Between two fits the program may measure what it likes.
+void RunSaver::note_evaluation(const State& state) {
+  values_->note_metrics(state);
+  if (in_fit_) values_->note_evaluation(state);
 }
 
-std::string RunSaver::newest() const { return saver_->saved().empty() ? "" : saver_->saved().back(); }
+void RunSaver::note_step(const State& state) {
+  if (!in_fit_) return values_->note_metrics(state);
+  values_->note_step(state, /*is_saved=*/schedule_->last_batch() == state.timestamp.batch);
+}
+
+void RunSaver::note_finish() { schedule_->note_finish(); }
+
+std::int64_t RunSaver::last_saved_batch() const { return schedule_->last_batch(); }
+
+void RunSaver::prefer(Better better) { values_->prefer(better); }
+
+void RunSaver::tell_without_best(const State& state) const {
+  if (has_saved_) values_->tell_without_best(state);
+}
+
+void RunSaver::tell_changed(const State& state) const {
+  const bool is_last = state.max_duration && state.timestamp.reached(*state.max_duration);
+  if (!has_saved_ || !is_last || options_.save_interval.function() || state.timestamp.batch != schedule_->last_batch())
+    return;
+  const std::uint64_t now = state.run->weights_version();
+  if (now == schedule_->last()->weights || saver_->list().has_weights(now)) return;
+  warn(join(owner_.names.name("folder"), ": the weights were changed at FIT_END, after ", newest(), " was saved, so ",
+            "no checkpoint has them; change them at EPOCH_END, or call save_checkpoint() after fit()"));
+}
+
+std::optional<std::string> RunSaver::best_path(const State& state) {
+  values_->ask_direction(state);
+  const Saved* const best = saver_->list().best();
+  return best ? std::optional<std::string>(options().folder / best->name) : std::nullopt;
+}
+
+bool RunSaver::has_notes() const { return saver_->list().has_notes(); }
+
+const SaverOptions& RunSaver::options() const { return saver_->options(); }
+
+CheckpointWriter& RunSaver::writer() { return saver_->writer(); }
+
+std::string RunSaver::newest() const { return saver_->list().newest(); }
+
+Manifest RunSaver::manifest(const std::string& name, const State& state) const {
+  Manifest manifest;
+  manifest.name = format_name(name, state.run_name, &state.timestamp);
+  manifest.run_name = state.run_name;
+  manifest.time = state.timestamp;
+  manifest.program = owner_.program;
+  manifest.weights_only = options_.weights_only;
+  manifest.composer_version = COMPOSER_VERSION;
+  manifest.libtorch_version = TORCH_VERSION;
+  state.run->weights_version();  // values of others are not current from now on
+  manifest.metrics = current_metrics(state);
+  return manifest;
+}
 
 std::vector<std::string> RunSaver::paths() const {
   std::vector<std::string> paths;
-  for (const std::string& name : saver_->saved()) paths.push_back(options().folder / name);
+  for (const std::string& name : saver_->list().names()) paths.push_back(options().folder / name);
   return paths;
 }
 

@@ -1,15 +1,13 @@
 #pragma once
 #include <cstdint>
-#include <future>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "composer/checkpoint/manifest.h"
 #include "composer/checkpoint/save_options.h"
-#include "composer/checkpoint/saver.h"
 #include "composer/core/by_name.h"
 #include "composer/core/event.h"
 #include "composer/core/export.h"
@@ -24,7 +22,11 @@ struct State;
 
 namespace composer::saving {
 
-class RunLock;
+class CheckpointWriter;
+class MeasuredValues;
+class RunFolder;
+class SaveSchedule;
+class Saver;
 
 // Which checkpoints of a run are written, and where, as users choose it: the options of CheckpointSaver, and those of a
 // trainer that begin with save_.
@@ -52,9 +54,6 @@ struct SaverOwner {
   std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are its own
 };
 
-// How many epochs and iterations have ended.
-inline std::int64_t ends_of(const Timestamp& time) { return time.epoch + time.iteration; }
-
 // Throws ConfigError for options that are invalid for every run.
 COMPOSER_EXPORT void check(const RunSaverOptions& options, OptionNames names = {});
 // At the start of a fit. Throws ConfigError that begins with `who` if no loader of the fit has the label of the metric,
@@ -71,13 +70,14 @@ class COMPOSER_EXPORT RunSaver {
   RunSaver(RunSaver&&) noexcept;
   RunSaver& operator=(RunSaver&&) noexcept;
 
-  // Before the first batch: locks the folder for the run, then prepare(). ConfigError if another process trains it;
-  // CheckpointError if the run has been continued elsewhere: its newest checkpoint in the folder is neither the one
-  // that it resumes from nor one of this saver's.
-  void begin_fit(const State& state);
+  // Before the first batch of that fit of the program: locks the folder for the run, then prepare(). ConfigError if
+  // another process trains it; CheckpointError if the run has been continued elsewhere: its newest checkpoint in the
+  // folder is neither the one that it resumes from nor one of this saver's.
+  void begin_fit(const State& state, std::int64_t number);
   void end_fit();  // unlocks the folder
   bool in_fit() const { return in_fit_; }
-  void count_from_zero();  // time is reset
+  std::int64_t fit() const { return fit_.value_or(0); }  // the one that was begun last
+  void count_from_zero();                                // time is reset
   // Checks what would prevent a later checkpoint from being written. Throws ConfigError for conflicting checkpoints of
   // other runs, and for names and tensors that cannot be saved; CheckpointError for a folder that cannot be written, or
   // warns under OnFailure::CONTINUE. Then deletes checkpoints that a killed process should have deleted.
@@ -88,10 +88,7 @@ class COMPOSER_EXPORT RunSaver {
   bool is_due(Event event, const State& state);
   bool is_due_last(const State& state);
   void save_periodic(const State& state) { save(options_.filename, state); }
-  // As Saver has them: for checkpoints of which other ranks write parts.
-  std::string open_parts(int ranks);
-  void drop_parts() { saver_->drop_parts(); }
-  void abandon() { saver_->abandon(); }  // an error ends the fit
+  std::string open_parts(int ranks);  // as Saver has it: for a checkpoint of which other ranks write parts
   // Writes a periodic checkpoint. Placeholders in the name are replaced. It gets a "-2" and so on behind its name if
   // the run has one of this name with other weights.
   void save(const std::string& name, const State& state);
@@ -104,45 +101,35 @@ class COMPOSER_EXPORT RunSaver {
   std::string made_before(const std::string& name, const State& state) const;
   void check_name_by_hand(const std::string& name, const State& state) const;  // throws ConfigError
   void wait();                                                                 // returns when everything is on disk
-  // Of a run that begins again: this is its id. Before anything is written.
-  void take_run_id(const std::string& run_id) { saver_->take_run_id(run_id); }
   // Of a run that goes on or begins again: counts what an earlier process of it has written later than what it goes on
   // from. `weights`: those that were loaded.
   void adopt_left(const State& state, std::uint64_t weights);
   // The run goes on and has these weights: if others were loaded, those of now are the program's, and it is not due to
   // save them before it trains.
   void note_begun(const State& state, std::uint64_t loaded);
-  // When a metric may have been set: with `best`, a checkpoint of this batch that has no value yet gets what was
-  // measured on its weights.
+  void note_finish();  // the newest checkpoint says that the run is over for good
+  // As MeasuredValues has them.
   void note_metrics(const State& state);
   void note_evaluation(const State& state);
-  // Before a step. Warns of an evaluation since the last one if no checkpoint has come to have its weights.
   void note_step(const State& state);
+  void note_trained(const State& state);
+  void prefer(Better better);
+  void tell_without_best(const State& state) const;
   // At the end of a fit, after FIT_END: warns if the weights are no longer those of the last checkpoint.
   void tell_changed(const State& state) const;
-  // When the run is over: warns if `best` has had no effect.
-  void tell_without_best(const State& state) const;
-  // After a step: the metrics of training of its batch were measured on the weights before it, and belong to the
-  // checkpoint of these.
-  void note_trained(const State& state);
-  // Which values of the metric of `best` are better, if the options do not say: also before it is measured.
-  void prefer(Better better) {
-    if (options_.best && !options_.best->better) saver_->prefer(better);
-  }
-  bool has_notes() const { return saver_->has_notes(); }
-  const std::shared_future<bool>& written() const { return saver_->written(); }
+  bool has_notes() const;
   void finish();  // wait(), then writes what was noted into the checkpoints' manifests
   // Returns when the mirror has copied everything, or when the grace period after a signal ends. Throws
   // CheckpointError for what is not copied, unless on_failure is CONTINUE; a run that was interrupted warns.
   void wait_for_mirror(const State& state);
   std::vector<std::string> paths() const;  // as they were written; the last may still be being written
   std::optional<std::string> best_path(const State& state);  // by the metric of `best`; nullopt: none has a value
-  const SaverOptions& options() const { return saver_->options(); }
+  const SaverOptions& options() const;
+  CheckpointWriter& writer();
 
-  std::string newest() const;  // the name of the newest periodic or other checkpoint; empty: none
-  std::int64_t last_saved_batch() const { return last_saved_batch_; }
-  bool is_saved(const State& state) const;      // whether the current batch is saved, or need not be
-  void note_finish() { knows_finish_ = true; }  // the newest checkpoint says that the run is over for good
+  std::string newest() const;               // the name of the newest periodic or other checkpoint; empty: none
+  std::int64_t last_saved_batch() const;    // -1: none
+  bool is_saved(const State& state) const;  // whether the current batch is saved, or need not be
 
   // The list of its checkpoints, with the weights that are saved beside it, as state.run->weights_version(); for a run
   // that goes on from there, with those that were loaded, and the batch of its newest periodic checkpoint.
@@ -150,38 +137,20 @@ class COMPOSER_EXPORT RunSaver {
   void load_state(const StateDict& saved, std::int64_t last_batch, const Timestamp& now, std::uint64_t weights);
 
  private:
-  void check_conflicts(const State& state) const;
   void check_by_hand(const std::string& name, const State& state) const;
-  void lock_folder(const State& state);
-  void keep_lock(const State& state);
-  void fail_or_warn(const std::exception& error) const;
-  void check_newest() const;
-  void delete_later(const State& state);
-  std::vector<std::string> drop_ignored(StateDict& all) const;
   std::string take(const std::string& name, Manifest manifest, const State& state, bool by_hand);
-  void warn_if_late(const State& state) const;
   void check();
   Manifest manifest(const std::string& name, const State& state) const;
-  void ask_direction(const State& state);
-  void warn_of_lost_value(const State& state);
 
   RunSaverOptions options_;
   SaverOwner owner_;
-  std::string run_name_;
   std::unique_ptr<Saver> saver_;
-  std::unique_ptr<RunLock> lock_;    // set during a fit
-  std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun
-  std::int64_t last_saved_batch_ = -1;
-  std::uint64_t saved_weights_ = 0;      // which are in the newest periodic checkpoint
-  std::uint64_t begun_weights_ = 0;      // which the program has set since the run was loaded; 0: none
-  std::uint64_t measured_weights_ = 0;   // which there were when a metric of the newest checkpoint was looked for
-  std::uint64_t evaluated_weights_ = 0;  // which were evaluated since the last step of this fit; 0: none
+  std::unique_ptr<RunFolder> folder_;
+  std::unique_ptr<MeasuredValues> values_;
+  std::unique_ptr<SaveSchedule> schedule_;
   bool in_fit_ = false;
-  bool warned_of_lost_value_ = false;
-  bool knows_finish_ = false;
-  bool has_saved_ = false;       // in this process
-  std::int64_t fits_begun_ = 0;  // likewise
-  std::int64_t ends_saved_ = 0;  // how many epochs and iterations had ended then
+  bool has_saved_ = false;           // in this process
+  std::optional<std::int64_t> fit_;  // the number of the one that was begun last
 };
 
 }  // namespace composer::saving

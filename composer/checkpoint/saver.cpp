@@ -1,20 +1,10 @@
 #include "composer/checkpoint/saver.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <exception>
-#include <random>
-#include <thread>
 #include <utility>
 
-#include <c10/core/Event.h>
-#include <c10/util/ScopeExit.h>
-
-#include "composer/checkpoint/host_copy.h"
-#include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/parts.h"
-#include "composer/checkpoint/retry_pauses.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
 
@@ -23,39 +13,11 @@ namespace {
 
 constexpr const char* kModel = "model";
 
-SaverOptions with_run_id(SaverOptions options) {
-  if (options.run_id.empty()) options.run_id = new_id();
-  return options;
-}
-
 }  // namespace
 
-std::string new_id() {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < 16; ++i) id += "0123456789abcdef"[random() & 15];
-  return id;
-}
-
-struct Saver::Job {
-  Manifest manifest;
-  const StateDict* state;
-  std::vector<std::string> retired;
-  std::string best;  // the one that the link of `best` is to lead to; empty: none
-  bool has_values;
-  std::vector<Added> added;
-  std::vector<c10::Event> events;
-  std::unique_ptr<CheckpointFolder::Parts> parts;
-  std::promise<bool> written;
-};
-
 Saver::Saver(SaverOptions options, std::shared_ptr<FileSystem> files)
-    : options_(with_run_id(std::move(options))),
-      files_(std::move(files)),
-      folder_(options_.folder, options_.run_id, *files_, options_.names),
-      copy_(std::make_unique<StateDict>()) {
-  saving::check(options_, options_.names);
-  if (options_.best) better_ = options_.best->better;
+    : list_(options.keep, options.best), writer_(std::move(options), std::move(files)) {
+  saving::check(this->options(), this->options().names);
 }
 
 void check(const SaverOptions& options, OptionNames names) {
@@ -69,274 +31,108 @@ void check(const SaverOptions& options, OptionNames names) {
                       "best makes; set another one");
 }
 
-Mirror::~Mirror() = default;
-
-Saver::~Saver() {
-  try {
-    wait();
-  } catch (...) {
-    warn(join("checkpoint: ", describe(std::current_exception())));
-  }
-}
-
 void Saver::rethrow_error() {
-  if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) wait();
+  if (writer_.has_ended()) wait();
 }
 
 void Saver::wait() {
-  if (writing_.valid()) writing_.wait();
-  settle();
-  if (writing_.valid()) writing_.get();
+  CheckpointWriter::Result result = writer_.wait();
+  list_.settle(result.outcome, std::move(result.undeleted));
+  writer_.rethrow();
 }
 
-void Saver::adopt(const Manifest& resumed) {
-  list_.parent = resumed.name;
-  ids_.push_back(resumed.id);
-  count_from(resumed);
-}
-
-void Saver::count_from(const Manifest& there) { list_.number = std::max(list_.number, there.number); }
-
-void Saver::take_run_id(const std::string& run_id) {
-  options_.run_id = run_id;
-  folder_.take_run_id(run_id);
-}
-
-bool Saver::knows(const std::string& id) const { return std::ranges::find(ids_, id) != ids_.end(); }
-
-// Takes in how the last write has ended. A checkpoint that was not written was never planned; what could not be noted
-// or deleted is noted and deleted next time.
-void Saver::settle() {
-  const Outcome outcome = std::exchange(outcome_, Outcome::WRITTEN);
-  if (outcome == Outcome::FAILED) list_ = before_;
-  if (outcome != Outcome::WRITTEN) added_.insert(added_.begin(), sent_.begin(), sent_.end());
-  sent_.clear();
-  for (std::string& name : std::exchange(undeleted_, {})) list_.retired.push_back(std::move(name));
-}
-
-void Saver::remove_leftovers() {
-  if (std::exchange(cleaned_, true)) return;
-  try {
-    folder_.remove_leftovers();
-  } catch (const std::filesystem::filesystem_error& error) {
-    warn(join("checkpoint: could not remove temporary files of a killed process: ", error.what()));
-  }
-}
-
-void Saver::free_links() {
-  folder_.free_link(options_.latest);
-  folder_.free_link(best_link());
-}
-
-void Saver::clean_up() {
+// A mirror may have one that this machine has not. Errors of the disk are told when the new one is written.
+void Saver::choose_name(Manifest& manifest, const Planned& planned) {
   wait();
-  remove_leftovers();
-  link_best(best_name());
-  list_.retired = folder_.remove(list_.retired);
-}
-
-void Saver::write_notes() {
-  wait();
-  note(std::exchange(added_, {}));
-}
-
-// The list has the values in any case: manifests show them, and tell them to a run that goes on from this checkpoint.
-void Saver::note(const std::vector<Added>& added) {
-  for (const Added& one : added) try {
-      if (folder_.add_metrics(one.name, one.id, one.metrics) && options_.mirror)
-        options_.mirror->saved(options_.folder, one.name, {});
-    } catch (const std::exception& error) {
-      warn(join("checkpoint: what was measured of ", one.name, " could not be noted in it: ", error.what()));
+  list_.drop_plan();
+  const auto is_gone = [this](const std::string& name) {
+    try {
+      return !options().mirror && writer_.files().type(options().folder / name) == FileSystem::Type::NONE;
+    } catch (const FileError&) {
+      return false;
     }
+  };
+  const auto is_free = [this](const std::string& name) {
+    const std::filesystem::path path = options().folder / name;
+    try {
+      return writer_.files().type(path) == FileSystem::Type::NONE || is_of_run(path, options().run_id, writer_.files());
+    } catch (const FileError&) {
+      return true;
+    }
+  };
+  auto [name, value] = list_.choose_name(manifest, planned, {.is_gone = is_gone, .is_free = is_free});
+  manifest.name = std::move(name);
+  if (value) manifest.metrics.emplace(options().best->metric, *value);
 }
 
-// What has no value yet is not the best, whatever had its name in an earlier run of this name.
-void Saver::unlink_others(const std::string& run_name) {
-  if (best_link().empty()) return;
-  linked_.clear();  // a later one of the same name is another checkpoint
-  try {
-    folder_.unlink(best_link(), run_name);
-  } catch (const std::exception& error) {
-    warn(join("checkpoint: the link ", best_link(), " of an earlier run could not be removed: ", error.what()));
-  }
-}
-
-void Saver::link_best(const std::string& name) {
-  if (best_link().empty() || name.empty() || name == linked_) return;
-  try {
-    folder_.point(best_link(), name);
-    linked_ = name;
-  } catch (const std::exception& error) {
-    warn(join("checkpoint: the link ", best_link(), " could not be moved to ", name, ": ", error.what()));
-  }
-}
-
-void Saver::link_latest(const std::string& name, const std::string& run_name) {
-  if (options_.latest.empty()) return;
-  try {
-    if (name.empty())
-      folder_.unlink(options_.latest, run_name);
-    else
-      folder_.point(options_.latest, name);
-  } catch (const std::exception& error) {
-    warn(join("checkpoint: the link ", options_.latest, " could not be moved back: ", error.what()));
-  }
+void Saver::plan(const Manifest& manifest, const Planned& planned) {
+  if (options().keep == 0 && !planned.by_hand) return;
+  wait();
+  list_.plan(manifest, planned);
 }
 
 std::string Saver::open_parts(int ranks) {
   wait();
-  parts_.reset();
-  try {
-    remove_leftovers();
-    std::vector<std::string> names;
-    names.reserve(static_cast<std::size_t>(ranks));
-    for (int rank = 1; rank < ranks; ++rank) names.push_back(part_name(rank, ranks));
-    parts_ =
-        folder_.open_parts(std::move(names), new_id(), [this]() -> std::optional<std::chrono::steady_clock::duration> {
-          const std::int64_t patience = patience_;
-          if (patience < 0) return std::nullopt;
-          return std::chrono::milliseconds(patience);
-        });
-  } catch (const std::filesystem::filesystem_error& error) {
-    constexpr const char* kWhat = "checkpoint: no folder for the parts of all ranks can be made";
-    if (options_.on_failure != OnFailure::CONTINUE) std::throw_with_nested(CheckpointError(kWhat));
-    warn(join(kWhat, ": ", error.what()));
-    return {};
-  }
-  return PartTicket{.folder = parts_->path(), .id = parts_->id()}.text();
+  return writer_.open_parts(ranks);
 }
 
 void Saver::save(Manifest manifest, const StateDict& state) {
-  if (!std::exchange(planned_, false)) return parts_.reset();
   wait();
-  failure_.clear();
-  manifest.id = parts_ ? parts_->id() : new_id();
-  ids_.push_back(manifest.id);
-  list_.saved.back().id = manifest.id;  // plan() has put it there
-  manifest.run_id = options_.run_id;
-  manifest.parent = std::exchange(list_.parent, manifest.name);
-  manifest.number = list_.number;
-  sent_ = std::exchange(added_, {});
-  StateDict taken;
-  StateDict& copy = options_.asynchronous ? *copy_ : taken;
-  Job job{.manifest = std::move(manifest),
-          .state = &copy,
-          .retired = std::exchange(list_.retired, {}),
-          .best = best_name(),
-          .has_values = has_value(),
-          .added = sent_,
-          .events = copy_to_host(state, copy, options_.asynchronous),
-          .parts = std::move(parts_),
-          .written = {}};
-  written_ = job.written.get_future().share();
-  if (options_.asynchronous)
-    start_writing(std::move(job));
+  manifest.id = writer_.next_id();
+  manifest.run_id = options().run_id;
+  if (std::optional<SavedList::Sent> sent = list_.send(manifest))
+    writer_.write(std::move(manifest), *std::move(sent), state);
   else
-    write_now(std::move(job));
+    writer_.drop_parts();
 }
 
-// Deleting takes as long as a third of the writing, so it is done in the background in any case.
-void Saver::write_now(Job job) {
-  write_and_tell(job);
-  writing_ =
-      std::async(std::launch::async, [this, job = std::make_shared<Job>(std::move(job))] { delete_retired(*job); });
+void Saver::write_notes() {
+  wait();
+  writer_.note(list_.take_notes());
 }
 
-void Saver::start_writing(Job job) {
-  writing_ = std::async(std::launch::async, [this, job = std::make_shared<Job>(std::move(job))] {
-    write_and_tell(*job);
-    delete_retired(*job);
-  });
+void Saver::link_best() {
+  if (const Saved* const best = list_.best()) writer_.link_best(best->name);
 }
 
-// Only once the new one is certain to survive a loss of power. The link leads to one that stays before the other goes.
-void Saver::delete_retired(const Job& job) {
-  if (outcome_ != Outcome::WRITTEN) return;
-  link_best(job.best);
-  if (!job.has_values) unlink_others(job.manifest.run_name);
-  note(job.added);
-  if (options_.mirror) options_.mirror->saved(options_.folder, job.manifest.name, job.retired);
-  undeleted_ = folder_.remove(job.retired);
-}
-
-void Saver::write_and_tell(Job& job) {
-  const auto tell = c10::make_scope_exit([&] { job.written.set_value(outcome_ == Outcome::WRITTEN); });
-  try_write(job);
-}
-
-void Saver::try_write(const Job& job) {
-  outcome_ = Outcome::FAILED;  // until it is there
-  for (std::size_t attempt = 0;; ++attempt) try {
-      const auto start = std::chrono::steady_clock::now();
-      write(job);
-      write_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      outcome_ = Outcome::WRITTEN;
-      return;
-    } catch (const std::filesystem::filesystem_error& error) {
-      const bool in_place = folder_.holds(job.manifest);
-      if (in_place) outcome_ = Outcome::IN_PLACE, undeleted_ = job.retired;
-      const char* what = in_place ? " was written, but may not survive a loss of power" : " was not written";
-      if (options_.on_failure == OnFailure::CONTINUE) {
-        failure_ = join("checkpoint: ", job.manifest.name, what, ": ", error.what());
-        return warn(failure_);
-      }
-      const bool again =
-          options_.on_failure == OnFailure::RETRY && attempt < kRetryPauses.size() && pause(kRetryPauses[attempt]);
-      if (!again) std::throw_with_nested(CheckpointError("checkpoint: ", job.manifest.name, what));
-    }
-}
-
-// False if there is no time left for another write; it does not wait where that would take the time away.
-bool Saver::pause(std::chrono::steady_clock::duration pause) const {
-  using Clock = std::chrono::steady_clock;
-  constexpr Clock::duration kLook = std::chrono::milliseconds(50);
-  const Clock::time_point until = Clock::now() + pause;
-  for (;;) {
-    const Clock::duration rest = until - Clock::now();
-    if (const auto left = options_.time_left ? options_.time_left() : std::nullopt) {
-      const auto spare = *left - std::chrono::duration_cast<Clock::duration>(last_write_time());
-      if (spare <= Clock::duration::zero()) return false;
-      if (spare < rest) return true;
-    }
-    if (rest <= Clock::duration::zero()) return true;
-    std::this_thread::sleep_for(std::min(rest, kLook));
-  }
-}
-
-void Saver::write(const Job& job) {
-  for (const c10::Event& event : job.events) event.synchronize();
-  remove_leftovers();
-  const std::string& id = job.manifest.id;
-  std::vector<NewFile> files;
-  StateDict rest;
-  for (const auto& [name, value] : job.state->entries()) {
-    if (name != kModel)
-      rest[name] = value;
-    else
-      files.push_back({kModelFile, [&id, weights = &std::get<StateDict>(value)](const PlacedSink& sink) {
-                         return write_weights(*weights, id, sink);
-                       }});
-  }
-  if (!rest.empty())
-    files.push_back({kStateFile, [&id, &rest](const PlacedSink& sink) { return write_state(rest, id, sink); }});
-  folder_.write(job.manifest, files, options_.latest, options_.overwrite, job.parts.get());
+void Saver::clean_up() {
+  wait();
+  list_.drop_plan();  // what it would replace is not to be deleted
+  const Saved* const best = list_.best();
+  list_.set_retired(writer_.clean_up(list_.retired(), best ? best->name : ""));
 }
 
 void Saver::check_writable(Manifest manifest, const StateDict& state) const {
-  const OptionNames& names = options_.names;
-  const std::string filename = names.name("filename");
-  check_name(manifest.name, options_.latest, filename.c_str());
-  check_beside(manifest.name, best_link(), names.name("best").c_str(), filename.c_str());
-  manifest.run_id = options_.run_id;
-  manifest.parent = list_.parent;
-  manifest.to_json();
-  StateDict rest;
-  for (const auto& [name, value] : state.entries())
-    if (name == kModel)
-      check_weights(std::get<StateDict>(value), options_.run_id);
-    else
-      rest[name] = value;
-  check_state(rest, options_.run_id);
+  manifest.parent = list_.parent();
+  writer_.check_writable(std::move(manifest), state);
+}
+
+void Saver::visit_state(StateVisitor& visit, std::uint64_t weights, std::int64_t batch) {
+  if (!visit.is_loading())
+    return list_.visit_state(visit, weights, batch,
+                             options().mirror ? options().mirror->undeleted() : std::vector<std::string>());
+  wait();
+  list_.visit_state(visit, weights, batch, {});
+  if (!options().best) return;
+  for (const std::string& name : list_.names()) try {
+      const Manifest there = open_checkpoint(options().folder / name, writer_.files()).manifest;
+      if (there.run_id == options().run_id) list_.compare(name, there);
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): then it has no value but that of the list
+    }
+}
+
+std::vector<Manifest> Saver::adopt_left(std::int64_t batch) {
+  std::vector<Manifest> left;
+  const std::vector<std::string> retired = list_.retired();
+  for (Found& found : checkpoints_of_saver(options().folder, writer_.files())) {
+    const Manifest& one = found.manifest;
+    const bool is_named = list_.find(one.name) || std::ranges::find(retired, one.name) != retired.end() ||
+                          std::ranges::find(left, one.name, &Manifest::name) != left.end();
+    if (one.run_id == options().run_id && !is_named && writer_.folder().holds(one))
+      left.push_back(std::move(found.manifest));
+  }
+  list_.adopt_left(left, batch);
+  return left;
 }
 
 StateDict load(const Found& checkpoint, int rank, int ranks) {

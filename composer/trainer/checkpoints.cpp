@@ -5,6 +5,8 @@
 #include <csignal>
 #include <filesystem>
 
+#include "composer/checkpoint/checkpoint_writer.h"
+#include "composer/checkpoint/moment.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
@@ -23,15 +25,11 @@
 namespace composer {
 namespace {
 
-bool is_at(const Timestamp& a, const Timestamp& b) {
-  return a.batch == b.batch && saving::ends_of(a) == saving::ends_of(b);
-}
-
 // Whether that checkpoint was written at this moment of this fit.
 bool is_of(const std::string& path, std::int64_t fit, const Timestamp& time) {
   try {
     const saving::Manifest there = saving::open_checkpoint(path).manifest;
-    return there.fit == fit && is_at(there.time, time);
+    return there.fit == fit && saving::moment_of(there.time) == saving::moment_of(time);
   } catch (const CheckpointError&) {
     return false;
   }
@@ -128,7 +126,7 @@ void Checkpoints::begin_run(bool has_callbacks) {
     const std::filesystem::path& folder = saver_->options().folder;
     if (state_.resumes) return saving::RunMark::end_left(folder, options_.run_name);
     mark_.emplace(folder, options_.run_name, saver_->options().run_id);
-    if (mark_->was_left() && !begins_again_) saver_->take_run_id(mark_->run_id());
+    if (mark_->was_left() && !begins_again_) saver_->writer().take_run_id(mark_->run_id());
     begins_again_ = begins_again_ || mark_->was_left();
   });
   begins_again_ = ranks_.same(std::uint64_t{begins_again_}) != 0;
@@ -169,8 +167,8 @@ void Checkpoints::check_fit(const FitOutline& fit, const Feed& feed, bool may_se
 }
 
 void Checkpoints::begin_fit(std::int64_t number) const {
-  if (saver_) saver_->begin_fit(state_);
-  if (trainers_) trainers_->begin_fit(number);
+  if (saver_) saver_->begin_fit(state_, number);
+  if (trainers_) trainers_->begin_fit();
 }
 
 void Checkpoints::check_first_batch() const {
@@ -182,7 +180,7 @@ void Checkpoints::count_from_zero() {
 }
 
 void Checkpoints::abandon_fit() {
-  if (saver_) saver_->abandon();
+  if (saver_) saver_->writer().abandon();
 }
 
 void Checkpoints::end_fit() {
@@ -213,9 +211,9 @@ void Checkpoints::save() {
 void Checkpoints::write() {
   if (options_.resume_with.empty()) return saver_->save_periodic(state_);
   saver_->wait();  // what fails here is not planned
-  trainers_->plan_save(state_.timestamp.batch);
+  trainers_->plan_save({.fit = saver_->fit(), .batch = state_.timestamp.batch});
   saver_->save_periodic(state_);
-  trainers_->note_writing(saver_->written());
+  trainers_->note_writing(saver_->writer().written());
 }
 
 void Checkpoints::save_begin(bool due) {
@@ -253,7 +251,7 @@ void Checkpoints::check_name(const std::string& name) const {
 // weights. Once a fit goes on, that is what was saved at this moment: the program had not come to a later call.
 std::string Checkpoints::made_before(const std::string& name, const Resumption& resumption, std::int64_t fit) const {
   const bool goes_on = !resumption.found;
-  if (goes_on && !(resumption.went_on && is_at(*resumption.went_on, state_.timestamp))) return {};
+  if (goes_on && resumption.went_on != saving::moment_of(state_.timestamp)) return {};
   const std::string path = ranks_.same(ranks_.together([&] {
     std::string found = saver_ ? saver_->made_before(name, state_) : "";
     return goes_on && !found.empty() && !is_of(found, fit, state_.timestamp) ? "" : found;

@@ -214,7 +214,7 @@ void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& ren
   rename_weights(loaded.state, rename, ranks.first());
   if (!loaded.weights_only) warn_of_missing_optimizer(loaded.state, loaded.path, state);
   if (loaded.weights_only && ranks.first()) warn_of_averages(loaded.state, loaded.path);
-  saving::ignore_keys(loaded.state, from.ignore_keys);
+  saving::ignore_keys(loaded.state, from.ignore_keys, "load_ignore_keys");
   if (!loaded.weights_only) check_saved(loaded.state, loaded.path, state, engine, resumption.found.has_value());
   // Ignored weights may be missing in a resumed run; weights alone are loaded as strictly as was asked for.
   const bool strict = from.strict_model_weights && (from.weights_only || from.ignore_keys.empty());

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <ranges>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "composer/checkpoint/file_system.h"
@@ -51,11 +51,15 @@ std::vector<saving::Found> whole_checkpoints(const std::string& folder, const st
   return all;
 }
 
-// The checkpoint that trainers of one program have in common: of a fit, because time may be reset from one to the next.
-using CommonPlace = std::tuple<std::string, std::optional<std::int64_t>, std::int64_t>;
+// The checkpoint that trainers of one program have in common.
+struct CommonPlace {
+  std::string program;
+  SavedPlace place;
+  auto operator<=>(const CommonPlace&) const = default;
+};
 
 CommonPlace common_place(const saving::Found& found) {
-  return {found.manifest.program, found.manifest.fit, found.manifest.time.batch};
+  return {.program = found.manifest.program, .place = place_of(found.manifest)};
 }
 
 // Whether a program may have been killed between the first checkpoints of its trainers: this one has the first of the
@@ -277,20 +281,19 @@ void ResumesTogether::check() const {
                       "save_folder of each");
 }
 
-void ResumesTogether::begin_fit(std::int64_t number) {
+void ResumesTogether::begin_fit() {
   const std::lock_guard lock(living_trainers().mutex);
   has_begun_ = true;
-  fit_ = number;
 }
 
 std::vector<std::string> ResumesTogether::named_folders() const {
   std::vector<std::string> folders;
+  folders.reserve(named_.size());
   for (const std::string& named : named_) folders.push_back(saving::canonical_folder(named));
   return folders;
 }
 
-void ResumesTogether::plan_save(std::int64_t batch) {
-  const SavedPlace place{.fit = fit_, .batch = batch};
+void ResumesTogether::plan_save(const SavedPlace& place) {
   const std::vector<std::string> others = named_folders();
   std::unique_lock lock(living_trainers().mutex);
   Saved& saved = living_trainers().saved;

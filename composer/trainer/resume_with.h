@@ -34,11 +34,11 @@ class ResumesTogether {
   // Before the first fit, when all of them exist. Throws ConfigError unless there is a trainer for each folder that
   // this one names, and those that name each other name the same ones and have the same save_interval.
   void check() const;
-  void begin_fit(std::int64_t number);  // from now on, another one cannot be made again alone
+  void begin_fit();  // from now on, another one cannot be made again alone
   // Before a periodic checkpoint, when those before it are on disk. Throws ConfigError if the program could not be
   // started again after a kill, because the trainers would have no checkpoint in common any more, or if they do not
   // take equal turns. Waits for what others are writing if that decides it.
-  void plan_save(std::int64_t batch);
+  void plan_save(const SavedPlace& place);
   void note_writing(std::shared_future<bool> written);  // what was planned
 
  private:
@@ -53,7 +53,6 @@ class ResumesTogether {
   std::int64_t number_ = 0;             // of this one among all
   std::vector<std::int64_t> late_for_;  // those that it names, and that had begun a fit when it was made
   bool has_begun_ = false;
-  std::int64_t fit_ = 0;           // the number of the one that was begun last
   mutable std::string canonical_;  // once somebody has asked
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/moment.h"
 #include "composer/core/state_dict.h"
 #include "composer/core/stop.h"
 #include "composer/core/time.h"
@@ -72,8 +73,8 @@ struct Resumption {
   std::optional<saving::Found> found;  // the own run's, to go on from; until the first fit has begun
   std::string loaded_from;             // path of what was loaded last; empty: nothing
   std::uint64_t weights = 0;           // which those of the last whole state were; what is said of them is of no others
-  std::optional<Timestamp> went_on;    // where the fit that was under way has gone on, in this process
-  StateDict hyperparameters_before;    // of the run that goes on
+  std::optional<saving::Moment> went_on;  // where the fit that was under way has gone on, in this process
+  StateDict hyperparameters_before;       // of the run that goes on
   // "rng" waits until training begins, because hooks may draw random numbers before, and "scaler" until a fit scales
   // losses. Of the own run, until the first fit has begun: "settings" of the model; "schedulers" and "evaluated" for
   // what the options of fit() may replace; "hyperparameters" to be compared; and "stop", why the run was over.
@@ -110,7 +111,7 @@ struct Resumption {
   void restore_random(OwnRandom& random);  // once training begins: hooks may have drawn random numbers meanwhile
   // The first fit has begun at this moment.
   void go_on(const Timestamp& now) {
-    if (found) went_on = now;
+    if (found) went_on = saving::moment_of(now);
     found.reset();
     waiting.drop({"settings", "schedulers", "evaluated", "hyperparameters"});
   }

@@ -6,6 +6,7 @@
 
 #include <c10/util/ScopeExit.h>
 
+#include "composer/checkpoint/checkpoint_writer.h"
 #include "composer/checkpoint/parts.h"
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/error.h"
@@ -27,7 +28,7 @@ void SavingTogether::check_folder(saving::RunSaver* saver) const {
   const std::string ticket =
       ranks_.same(ranks_.together([&] { return saver ? saver->open_parts(ranks_.size()) : std::string(); }));
   const auto drop = c10::make_scope_exit([&] {
-    if (saver) saver->drop_parts();
+    if (saver) saver->writer().drop_parts();
   });
   if (ticket.empty()) return;
   ranks_.together([&] {

@@ -93,7 +93,7 @@ TEST_CASE("A resumed run takes no value from a checkpoint of another batch that 
     Saver resumed(best_in(folder));
     StateVisitor visit = StateVisitor::loading(state, "saver");
     resumed.visit_state(visit);
-    CHECK((resumed.best() != nullptr) == (batch == 1));
+    CHECK((resumed.list().best() != nullptr) == (batch == 1));
   }
 }
 
@@ -102,13 +102,13 @@ TEST_CASE("A value that a checkpoint has is not replaced by what another evaluat
   Saver saver(best_in(folder));
   save(saver, "with", 1, {{"eval/a", 0.5}});
   save(saver, "without", 1);
-  saver.add_metrics(1, {{"eval/a", 0.9}});
+  saver.list().add_metrics(1, {{"eval/a", 0.9}});
   const StateDict state = state_of(saver);
   StateVisitor visit = StateVisitor::loading(state, "saver");
   std::vector<double> values;
   visit("values", values);
   CHECK(values == std::vector<double>{0.5, 0.9});
-  CHECK(saver.best()->name == "without");
+  CHECK(saver.list().best()->name == "without");
   saver.write_notes();
   saver.link_best();
   CHECK(metrics_of(folder / "with").at("eval/a") == 0.5);

@@ -176,7 +176,7 @@ TEST_CASE("When another rank is killed at any moment, the newest checkpoint is t
     } catch (const CheckpointError&) {
       CHECK(files->is_dead());
     }
-    saver.abandon(files->is_dead() ? 0ms : 5000ms);
+    saver.writer().abandon(files->is_dead() ? 0ms : 5000ms);
     try {
       saver.wait();
     } catch (const CheckpointError&) {
@@ -258,7 +258,8 @@ TEST_CASE("A rank that cannot write its part says so to rank 0 at once, and both
     } else {
       save(saver, writer, 1);
       saver.wait();
-      CHECK(saver.failure().find(has_room_for_text ? "rank 1: " : "its rank could not write it") != std::string::npos);
+      CHECK(saver.writer().failure().find(has_room_for_text ? "rank 1: " : "its rank could not write it") !=
+            std::string::npos);
     }
     CHECK(whole_latest(folder.path()) == -1);
     CHECK_FALSE(has_leftovers(folder.path()));
@@ -330,7 +331,7 @@ TEST_CASE("Parts that were asked for and not saved leave nothing") {
   Saver saver({.folder = folder.path()});
   saver.open_parts(2);
   CHECK(has_leftovers(folder.path()));
-  saver.drop_parts();
+  saver.writer().drop_parts();
   CHECK_FALSE(has_leftovers(folder.path()));
 }
 

@@ -132,7 +132,7 @@ TEST_CASE("Each checkpoint of a run has a larger number than those before it, al
     saver.visit_state(visit);
   }
   Saver adopts({.folder = folder.path(), .asynchronous = false, .run_id = resumed.run_id});
-  adopts.adopt(resumed);
+  adopts.list().adopt(resumed);
   save(adopts, 7);
   CHECK(number(7) == 3);
   StateVisitor visit = StateVisitor::loading(state, "");
@@ -172,7 +172,7 @@ TEST_CASE("under CONTINUE, what was due for deletion at a write that failed goes
     save(saver, 5);
     saver.wait();
     CHECK(names_in(folder.path()) == Names{"ba2", "ba5"});
-    CHECK(saver.saved() == Names{"ba2", "ba5"});
+    CHECK(saver.list().names() == Names{"ba2", "ba5"});
     CHECK(open_checkpoint(folder / "ba5").manifest.parent == "ba2");
   }
 }
@@ -206,11 +206,11 @@ TEST_CASE("under CONTINUE, what is told of a checkpoint holds also if the write 
   save(saver, 1);
   files->refused_saves = 1;
   save(saver, 2);
-  saver.add_metrics(1, {{"eval/a", 0.5}});
+  saver.list().add_metrics(1, {{"eval/a", 0.5}});
   saver.wait();
-  CHECK(saver.saved() == Names{"ba1"});
-  REQUIRE(saver.best() != nullptr);
-  CHECK(saver.best()->value == 0.5);
+  CHECK(saver.list().names() == Names{"ba1"});
+  REQUIRE(saver.list().best() != nullptr);
+  CHECK(saver.list().best()->value == 0.5);
 }
 
 TEST_CASE("a checkpoint that the disk does not let go is deleted later, and the new one is there") {
@@ -254,19 +254,19 @@ TEST_CASE("A resumed run that follows another metric takes its values from the m
     save(saver, 1, {{"eval/a", 0.9}, {"eval/b", 0.1}});
     save(saver, 2, {{"eval/a", 0.1}, {"eval/b", 0.9}});
     save(saver, 3);
-    saver.add_metrics(3, {{"eval/a", 0.5}, {"eval/b", 0.95}});
+    saver.list().add_metrics(3, {{"eval/a", 0.5}, {"eval/b", 0.95}});
     StateVisitor visit = StateVisitor::saving(state);
     saver.visit_state(visit);
     saver.write_notes();
     saver.link_best();
-    CHECK(saver.best()->name == "ba1");
+    CHECK(saver.list().best()->name == "ba1");
   }
   for (const auto& [metric, best] : {std::pair("eval/a", "ba1"), std::pair("eval/b", "ba3")}) {
     Saver saver(options(metric));
     StateVisitor visit = StateVisitor::loading(state, "saver");
     saver.visit_state(visit);
-    REQUIRE(saver.best());
-    CHECK(saver.best()->name == best);
+    REQUIRE(saver.list().best());
+    CHECK(saver.list().best()->name == best);
   }
 }
 
@@ -279,8 +279,8 @@ TEST_CASE("As long as nobody knows which values are better, no checkpoint is del
   save(saver, 3, {{"eval/a", 0.1}}), save(saver, 4, {{"eval/a", 0.2}}), save(saver, 5, {{"eval/a", 0.3}});
   saver.wait();
   CHECK(names_in(folder.path()) == Names{"ba2", "ba3", "ba4", "ba5"});
-  CHECK_FALSE(saver.best());
-  saver.prefer(Better::LOWER);
+  CHECK_FALSE(saver.list().best());
+  saver.list().metric().prefer(Better::LOWER);
   save(saver, 6);
   saver.wait();
   CHECK(names_in(folder.path()) == Names{"ba3", "ba6"});
@@ -297,7 +297,7 @@ TEST_CASE("The direction is saved with the values, and the options' own goes bef
   StateDict state;
   {
     Saver saver(options("eval/a", {}));
-    saver.prefer(Better::LOWER);
+    saver.list().metric().prefer(Better::LOWER);
     save(saver, 1, {{"eval/a", 0.1}}), save(saver, 2, {{"eval/a", 0.2}});
     StateVisitor visit = StateVisitor::saving(state);
     saver.visit_state(visit);
@@ -306,7 +306,7 @@ TEST_CASE("The direction is saved with the values, and the options' own goes bef
     Saver saver(options(metric, better));
     StateVisitor visit = StateVisitor::loading(state, "saver");
     saver.visit_state(visit);
-    return saver.best() ? saver.best()->name : "none";
+    return saver.list().best() ? saver.list().best()->name : "none";
   };
   CHECK(resumed("eval/a", {}) == "ba1");
   CHECK(resumed("eval/a", Better::HIGHER) == "ba2");
@@ -326,16 +326,16 @@ TEST_CASE(
     return open_checkpoint(folder / name).manifest.metrics.contains("eval/a");
   };
   save(saver, 1);
-  saver.add_metrics(1, {{"eval/a", 0.5}});
+  saver.list().add_metrics(1, {{"eval/a", 0.5}});
   files->refused_saves = 1;
   save(saver, 2);
   saver.wait();
   CHECK_FALSE(noted("ba1"));
-  CHECK(saver.has_notes());
+  CHECK(saver.list().has_notes());
   save(saver, 3);
   saver.wait();
   CHECK(noted("ba1"));
-  CHECK_FALSE(saver.has_notes());
+  CHECK_FALSE(saver.list().has_notes());
 }
 
 TEST_CASE("A checkpoint that another run has replaced is not deleted") {
@@ -407,8 +407,8 @@ TEST_CASE("Queries of the disk that fail are handled as on_failure says") {
     CHECK_NOTHROW(save(saver, 2));
     saver.wait();
     const bool retried = on_failure == OnFailure::RETRY;
-    CHECK(saver.saved() == (retried ? Names{"ba1", "ba2"} : Names{"ba1"}));
-    CHECK(saver.failure().empty() == retried);
+    CHECK(saver.list().names() == (retried ? Names{"ba1", "ba2"} : Names{"ba1"}));
+    CHECK(saver.writer().failure().empty() == retried);
     CHECK(std::filesystem::exists(folder / "ba2") == retried);
   }
 }
@@ -437,10 +437,10 @@ TEST_CASE("A checkpoint that is in place though a later step failed counts, and 
       const auto fail = [&] {
         save(saver, 2);
         saver.wait();
-        if (!saver.failure().empty()) throw CheckpointError(saver.failure());
+        if (!saver.writer().failure().empty()) throw CheckpointError(saver.writer().failure());
       };
       CHECK_THROWS_WITH_AS(fail(), doctest::Contains("may not survive"), CheckpointError);
-      CHECK(saver.saved() == Names{"ba2"});
+      CHECK(saver.list().names() == Names{"ba2"});
       CHECK(names_in(folder.path()) == Names{"ba1", "ba2"});  // the old one, until the new one is certain
       files->fails = false;
       save(saver, 3);
@@ -455,10 +455,10 @@ TEST_CASE("After a plan whose snapshot failed, the next one does not count it") 
   save(saver, 1);
   saver.plan(test::manifest_of(2, "ba2"));
   saver.plan(test::manifest_of(2, "ba2"));
-  CHECK(saver.saved() == Names{"ba2"});
+  CHECK(saver.list().names() == Names{"ba2"});
   save(saver, 3);
   saver.wait();
-  CHECK(saver.saved() == Names{"ba3"});
+  CHECK(saver.list().names() == Names{"ba3"});
   CHECK(names_in(folder.path()) == Names{"ba3"});
 }
 
@@ -522,14 +522,14 @@ TEST_CASE("a write that takes longer than is left is not tried again") {
                .asynchronous = false,
                .time_left =
                    [&] {
-                     return std::optional(
-                         std::chrono::duration_cast<std::chrono::steady_clock::duration>(own->last_write_time() * 0.5));
+                     return std::optional(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                         own->writer().last_write_time() * 0.5));
                    }},
               files);
   own = &saver;
-  CHECK(saver.last_write_time() == 0s);
+  CHECK(saver.writer().last_write_time() == 0s);
   save(saver, 1);
-  CHECK(saver.last_write_time() > 0s);
+  CHECK(saver.writer().last_write_time() > 0s);
   files->saves = 0;
   files->refused_saves = 1;
   CHECK_THROWS_AS(save(saver, 2), CheckpointError);
@@ -580,7 +580,7 @@ TEST_CASE("the first save removes what a dead process has left, and clean_up() d
   CHECK_FALSE(std::filesystem::exists(folder / ".tmp-dead-1-1"));
   leave();
   Saver later({.folder = folder.path()});
-  later.adopt(open_checkpoint(folder / "ba1").manifest);
+  later.list().adopt(open_checkpoint(folder / "ba1").manifest);
   CHECK(std::filesystem::exists(folder / ".tmp-dead-1-1"));
   later.clean_up();
   CHECK_FALSE(std::filesystem::exists(folder / ".tmp-dead-1-1"));

@@ -243,5 +243,18 @@ TEST_CASE("Weights that were asked for and of which none fits are an error; some
   CHECK(warnings.say("1 of 2 tensors of the model"));
 }
 
+TEST_CASE("A glob of load_ignore_keys that fits nothing is told by the option's name") {
+  const Folder folder;
+  Trainer trained(tiny_options());
+  save_weights(*trained.state().model, folder / "w.safetensors");
+  TrainerOptions options = tiny_options();
+  options.load_path = folder / "w.safetensors";
+  options.load_weights_only = true;
+  options.load_ignore_keys = {"nothing/*"};
+  const Warnings warnings;
+  const Trainer trainer(std::move(options));
+  CHECK(warnings.texts == std::vector<std::string>{"load_ignore_keys: nothing/* matches nothing in the checkpoint"});
+}
+
 }  // namespace
 }  // namespace composer::test::fit_options_test

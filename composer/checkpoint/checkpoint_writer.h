@@ -1,0 +1,106 @@
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/mirror.h"
+#include "composer/checkpoint/option_names.h"
+#include "composer/checkpoint/save_options.h"
+#include "composer/checkpoint/saved_list.h"
+#include "composer/core/export.h"
+#include "composer/core/state_dict.h"
+
+namespace composer::saving {
+
+COMPOSER_EXPORT std::string new_id();  // 16 random hexadecimal digits
+
+// Writes the checkpoints that it is given, one at a time, on a background thread, moves the links, and deletes. It
+// knows of no list: what is to be done for a checkpoint comes with it. Use from one thread.
+class COMPOSER_EXPORT CheckpointWriter {
+ public:
+  // How the last write has ended.
+  struct Result {
+    SavedList::Outcome outcome = SavedList::Outcome::WRITTEN;
+    std::vector<std::string> undeleted;  // of what was to be deleted
+  };
+
+  CheckpointWriter(SaverOptions options, std::shared_ptr<FileSystem> files);
+  ~CheckpointWriter();  // waits; an error becomes a warning
+
+  // Writes state["model"] to a file of its own, and copies tensors if it writes in the background. The previous write
+  // has been waited for.
+  void write(Manifest manifest, SavedList::Sent sent, const StateDict& state);
+  bool has_ended() const;  // something is written, and that has ended
+  Result wait();           // until everything is on disk
+  void rethrow();          // the error of what wait() has waited for, once
+  // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
+  const std::string& failure() const { return failure_; }
+  // Whether the newest has come to be on disk, or has failed. For any thread.
+  const std::shared_future<bool>& written() const { return written_; }
+  // Duration of the last write; 0 before the first. From any thread.
+  std::chrono::duration<double> last_write_time() const { return std::chrono::duration<double>(write_seconds_); }
+
+  // Makes the folder of a checkpoint of which ranks 1 to ranks - 1 write parts, and returns what they need to know
+  // (PartTicket). write() then waits in the background until the parts are there. Empty under OnFailure::CONTINUE, with
+  // a warning, if the folder cannot be made.
+  std::string open_parts(int ranks);
+  void drop_parts() { parts_.reset(); }
+  std::string next_id() const { return parts_ ? parts_->id() : new_id(); }
+  // A rank is lost: parts that are missing are not waited for much longer.
+  void abandon(std::chrono::milliseconds patience = std::chrono::seconds(5)) { patience_ = patience.count(); }
+
+  // All of these after wait().
+  // Adds metrics to manifests. What fails is a warning.
+  void note(const std::vector<Note>& notes);
+  void link_best(const std::string& name);  // empty: nothing happens
+  // Makes `latest` lead to that checkpoint, or with an empty name to none. What fails is a warning.
+  void link_latest(const std::string& name, const std::string& run_name);
+  void free_links();
+  // Deletes unfinished checkpoints that a killed process left, and these. Returns those that could not be deleted.
+  std::vector<std::string> clean_up(const std::vector<std::string>& retired, const std::string& best);
+  // Throws ConfigError for a name, run or state that a checkpoint cannot hold. Writes nothing.
+  void check_writable(Manifest manifest, const StateDict& state) const;
+  CheckpointFolder& folder() { return folder_; }
+  void take_run_id(const std::string& run_id);  // before anything is written
+  const SaverOptions& options() const { return options_; }
+  FileSystem& files() const { return *files_; }
+
+ private:
+  struct Job;
+  std::string best_link() const { return options_.best && !options_.latest.empty() ? Best::kLink : ""; }
+  void unlink_others(const std::string& run_name);
+  void remove_leftovers();
+  void write_files(const Job& job);
+  void try_write(const Job& job);
+  void write_and_tell(Job& job);
+  void delete_retired(const Job& job);
+  bool pause(std::chrono::steady_clock::duration pause) const;
+
+  SaverOptions options_;
+  std::shared_ptr<FileSystem> files_;
+  CheckpointFolder folder_;
+  std::unique_ptr<StateDict> copy_;                 // its memory is reused
+  std::unique_ptr<CheckpointFolder::Parts> parts_;  // of the next checkpoint; null: it has none
+  std::atomic<std::int64_t> patience_ = -1;         // milliseconds; -1: no rank is lost
+  std::atomic<double> write_seconds_ = 0;
+  // Written by the background thread until wait() has returned.
+  Result result_;
+  std::string failure_;
+  bool cleaned_ = false;
+  std::string linked_;  // the checkpoint that the link of `best` leads to; empty: unknown
+  std::future<void> writing_;
+  std::shared_future<bool> written_;
+};
+
+constexpr const char* kModelFile = "model.safetensors";
+constexpr const char* kStateFile = "state.safetensors";
+
+}  // namespace composer::saving

@@ -1,0 +1,65 @@
+#pragma once
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "composer/checkpoint/manifest.h"
+
+namespace composer {
+struct Timestamp;
+}
+
+namespace composer::saving {
+
+class RunLock;
+class Saver;
+
+// The folder of a run's checkpoints, as who trains the run has it: nobody else does meanwhile, and what is there is
+// what this run has written or goes on from. It is locked during a fit of a trainer; a plug-in's is not, because the
+// trainer's is.
+class RunFolder {
+ public:
+  // What is written there, beside what the saver's options say.
+  struct Run {
+    std::string name;
+    std::string filename;       // of checkpoints, with placeholders
+    bool weights_only = false;  // so it never resumes
+    bool goes_back = false;     // it may resume from an older checkpoint: later ones are deleted when the fit begins
+  };
+  // `saver` outlives it. `resumed`: what the run goes on from, until it is forgotten.
+  RunFolder(Saver& saver, Run run, const Manifest* resumed);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  // Creates the folder, and locks it for the run. ConfigError if another process trains it. One that cannot be written
+  // is told by fail().
+  void lock();
+  void unlock();
+  bool is_locked() const { return lock_ != nullptr; }
+  // It was renamed or removed while the run trains, and is to be made again: another process may train the run there.
+  bool is_lost() const;
+  void replace_lost();
+  void fail(const std::exception& error) const;  // CheckpointError, or a warning under OnFailure::CONTINUE
+
+  // Throws CheckpointError if the run has been continued elsewhere: its newest checkpoint is neither the one that it
+  // resumes from nor one of this saver's.
+  void check_newest() const;
+  // Throws ConfigError for checkpoints of other runs, and files, that have the names of those to come.
+  void check_conflicts(const Timestamp& now) const;
+  // Deletes what is later than what a run that goes back goes on from, but for those by hand.
+  void delete_later();
+  // The link of `best` is moved only by who knows all checkpoints: another process may have trained on since.
+  void link_best();
+  void forget_resumed() { resumed_.reset(); }
+  bool has_resumed() const { return resumed_.has_value(); }
+
+ private:
+  Saver& saver_;
+  Run run_;
+  std::unique_ptr<RunLock> lock_;    // set during a fit
+  std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun
+};
+
+}  // namespace composer::saving
