@@ -3,7 +3,8 @@
 - the blocks of options in docs/trainer.md list the fields of the structs in order and with their defaults;
 - C++ blocks are parts of sources that are compiled and run, and the functions of an algorithm are those of its header;
 - the page of a plug-in names its header, and links lead to pages and headings that exist;
-- tables of options in other pages have a row for each field of the struct;
+- tables of options in other pages have a row for each field of the struct, and that of optimizers one for each, as has
+  the list of the tests that try each;
 - the packages in docs/building.md are those that the scripts install."""
 import argparse
 import pathlib
@@ -88,6 +89,17 @@ def check_tables():
                 yield f'docs/{page}: {struct}::{name} is in no table'
 
 
+def check_optimizers():
+    headers = '\n'.join(path.read_text() for path in sorted((root / 'composer' / 'optim').glob('*.h')))
+    rows = set(re.findall(r'^\| `optim::(\w+)`', (docs / 'optimizers.md').read_text(), re.M))
+    tried = set(re.findall(r'^ *(?:return \{)?\{"(\w+)", \1\(', (root / 'tests' / 'optim' / 'every_optimizer.h').read_text(), re.M))
+    for name in re.findall(r'^COMPOSER_EXPORT AnyOptimizer (\w+)\(', headers, re.M):
+        if name not in rows:
+            yield f'docs/optimizers.md: optim::{name} is in no row'
+        if name not in tried:
+            yield f'tests/optim/every_optimizer.h: {name} is not in the list'
+
+
 def check_blocks():
     sources = '\n'.join(without_space(without_comments((root / name).read_text())) for name in SOURCES)
     checked = [(page, block) for page in PAGES for block in blocks_of(page)
@@ -155,6 +167,6 @@ def check_packages():
         yield f'docs/building.md: lists {name}, which scripts/lib.sh does not know'
 
 
-errors = [*check_options(), *check_tables(), *check_blocks(), *check_algorithms(), *check_headers(), *check_links(), *check_packages()]
+errors = [*check_options(), *check_tables(), *check_optimizers(), *check_blocks(), *check_algorithms(), *check_headers(), *check_links(), *check_packages()]
 if errors:
     sys.exit('pages: ' + '\npages: '.join(errors))

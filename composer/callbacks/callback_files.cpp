@@ -10,9 +10,9 @@
 
 namespace composer::callbacks {
 
-void check_file_names(std::initializer_list<std::string_view> names) {
+void check_file_names(const char* who, std::initializer_list<FileNameOption> names) {
   const Timestamp start;
-  for (const std::string_view name : names) saving::format_name(name, "run", &start);
+  for (const auto& [option, name] : names) saving::format_name(name, "run", &start, join(who, ": ", option));
 }
 
 void refuse_files_of_another_run(const char* who, const std::filesystem::path& folder, std::string_view suffix,

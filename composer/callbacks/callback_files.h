@@ -10,8 +10,13 @@ struct State;
 
 namespace composer::callbacks {
 
-// Throws ConfigError for a name that cannot be formatted: a brace without its other, an unknown format spec.
-void check_file_names(std::initializer_list<std::string_view> names);
+// An option that is the name of a file or folder.
+struct FileNameOption {
+  std::string_view option, name;
+};
+// Throws ConfigError, with the option, for a name that cannot be formatted: a brace without its other, an unknown
+// format spec.
+void check_file_names(const char* who, std::initializer_list<FileNameOption> names);
 
 // Throws ConfigError if the folder has files with this suffix, which are those of another run unless this one resumes
 // or begins again. `what` they are: "traces".

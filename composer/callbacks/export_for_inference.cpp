@@ -112,7 +112,7 @@ ExportForInferenceCallback::ExportForInferenceCallback(ExportForInferenceOptions
     : options_(std::move(options)), path_(options_.save_path) {
   const std::string& path = options_.save_path;
   if (path.empty()) throw ConfigError("ExportForInferenceCallback: save_path is required");
-  check_file_names({path});
+  check_file_names("ExportForInferenceCallback", {{"save_path", path}});
   if (options_.save_format == ExportFormat::SAFETENSORS && std::filesystem::path(path).extension() != ".safetensors")
     throw ConfigError("ExportForInferenceCallback: save_path must end in .safetensors, got \"", path, '"');
   if (!options_.sample_input.empty())

@@ -173,7 +173,7 @@ ImageVisualizer::ImageVisualizer(ImageVisualizerOptions options)
     : options_(checked("ImageVisualizer", std::move(options), image_visualizer_options())) {
   for (const double value : options_.stddev)
     if (!(value > 0)) throw ConfigError("ImageVisualizer: stddev must be > 0, got ", listed(options_.stddev));
-  check_file_names({options_.folder});
+  check_file_names("ImageVisualizer", {{"folder", options_.folder}});
 }
 ImageVisualizer::~ImageVisualizer() = default;
 ImageVisualizer::ImageVisualizer(ImageVisualizer&&) noexcept = default;

@@ -35,7 +35,9 @@ std::vector<Option<MemorySnapshotOptions>> memory_snapshot_options() {
 struct MemorySnapshot::Impl {
   explicit Impl(MemorySnapshotOptions given)
       : options(checked("MemorySnapshot", std::move(given), memory_snapshot_options())) {
-    check_file_names({options.folder, options.filename, options.remote_file_name});
+    check_file_names(
+        "MemorySnapshot",
+        {{"folder", options.folder}, {"filename", options.filename}, {"remote_file_name", options.remote_file_name}});
   }
 
   template <class Use>

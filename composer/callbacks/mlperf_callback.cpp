@@ -109,7 +109,7 @@ std::vector<Option<MLPerfCallbackOptions>> mlperf_callback_options() {
 
 MLPerfCallbackOptions checked_mlperf(MLPerfCallbackOptions options) {
   if (options.root_folder.empty()) throw ConfigError("MLPerfCallback: root_folder is required");
-  saving::format_name(options.root_folder, "run");
+  check_file_names("MLPerfCallback", {{"root_folder", options.root_folder}});
   return checked("MLPerfCallback", std::move(options), mlperf_callback_options());
 }
 

@@ -131,7 +131,9 @@ std::vector<Option<OOMObserverOptions>> oom_observer_options() {
 struct OOMObserver::Impl {
   explicit Impl(OOMObserverOptions given)
       : options(checked("OOMObserver", std::move(given), oom_observer_options())), folder(options.folder) {
-    check_file_names({options.folder, options.filename, options.remote_file_name});
+    check_file_names(
+        "OOMObserver",
+        {{"folder", options.folder}, {"filename", options.filename}, {"remote_file_name", options.remote_file_name}});
   }
 
   // Between a file's name and its suffix: empty, or the first number that no report has yet.

@@ -99,7 +99,7 @@ struct Profiler::Impl {
                  path, filename, overwrite, keep, print] = options;
     system = {cpu, memory, disk, net, sample_interval};
     schedule = {skip_first, wait, warmup, active, repeat};
-    check_file_names({path, filename});
+    check_file_names("Profiler", {{"folder", path}, {"filename", filename}});
     for (int i = 0; i < kEventCount; ++i) {
       const auto event = static_cast<Event>(i);
       events.at(static_cast<std::size_t>(i)) = names.number_of("event/", canonical_name(event), "");

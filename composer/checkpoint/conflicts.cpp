@@ -8,6 +8,7 @@
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/error.h"
+#include "composer/formats/unsupported.h"
 #include "composer/util/counts.h"
 #include "composer/util/pattern.h"
 
@@ -76,14 +77,17 @@ std::optional<Conflict> find_conflict(const fs::path& folder, const std::string&
   const Names names = names_of(format, run_name);
   for (const Below& below : walk(folder, files)) {
     const std::string name = below.path.lexically_relative(folder).string();
-    const auto groups = names.pattern.groups_in(name);
+    const auto groups = name.find(kDamaged) == std::string::npos ? names.pattern.groups_in(name) : std::nullopt;
     if (!groups || !is_later(*groups, names, now)) continue;
     if (below.kind == Below::Kind::UNREADABLE)
       return Conflict{.path = below.path, .reason = "could not be read: permission denied", .foreign = false};
     if (below.kind == Below::Kind::CHECKPOINT) try {
         if (open_checkpoint(below.path, files).manifest.run_id == run_id) continue;
-      } catch (const CheckpointError& error) {
+      } catch (const formats::UnsupportedError& error) {
         return Conflict{.path = below.path, .reason = join("could not be read: ", error.what()), .foreign = false};
+      } catch (const CheckpointError& error) {
+        return Conflict{
+            .path = below.path, .reason = join("could not be read: ", error.what()), .foreign = false, .damaged = true};
       }
     return Conflict{.path = below.path, .reason = "was not written by this run"};
   }

@@ -9,11 +9,15 @@
 
 namespace composer::saving {
 
+// Behind the name of a checkpoint that is damaged, once the run has gone back from it; nothing there is in the way.
+inline constexpr const char* kDamaged = ".damaged";
+
 // Something in a save folder that prevents a later checkpoint from being written.
 struct Conflict {
   std::filesystem::path path;
-  std::string reason;   // "was not written by this run"
-  bool foreign = true;  // false: it could not be read, so it may be this run's own
+  std::string reason;    // "was not written by this run"
+  bool foreign = true;   // false: it could not be read, so it may be this run's own
+  bool damaged = false;  // a checkpoint whose manifest is
 };
 
 // Returns the first path in the folder whose name `format` produces later than `now`, unless it is a checkpoint of this

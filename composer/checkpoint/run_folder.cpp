@@ -30,9 +30,31 @@ bool is_or_follows(std::string_view name, std::string_view other) {
   return name.find_first_not_of("0123456789", other.size() + 1) == std::string_view::npos;
 }
 
+[[noreturn]] void fail_unseen(const Found& found) {
+  throw CheckpointError("save_folder: ", found.path.string(), " was written by another Trainer that resumed this ",
+                        "run; make this Trainer again, so that it resumes from there, or train with the other one");
+}
+
+// What cannot be read is no checkpoint under its new name.
+void rename_damaged(const std::filesystem::path& path, const std::string& why) {
+  std::filesystem::path to = path;
+  to += kDamaged;
+  for (int number = 2; std::filesystem::exists(to); ++number) to = join(path.string(), kDamaged, '-', number);
+  std::filesystem::rename(path, to);
+  const std::filesystem::path manifest = to / Manifest::kFileName;
+  std::filesystem::rename(manifest, manifest.string() + kDamaged);
+  warn(join("checkpoint: ", path.string(), " ", why, "; it is ", to.string(), " from now on"));
+}
+
 }  // namespace
 
 RunFolder::RunFolder(Saver& saver, Run run, const Manifest* resumed) : saver_(saver), run_(std::move(run)) {
+  if (saver_.options().names.are_of_trainer() && !saver_.options().mirror) try {
+      std::set<std::string> seen;
+      for (const Found& found : all()) seen.insert(found.manifest.id);
+      seen_ = std::move(seen);
+    } catch (const std::filesystem::filesystem_error&) {  // NOLINT(bugprone-empty-catch): who writes there says so
+    }
   if (!resumed) return;
   saver_.list().adopt(*resumed);
   resumed_ = *resumed;
@@ -40,8 +62,24 @@ RunFolder::RunFolder(Saver& saver, Run run, const Manifest* resumed) : saver_(sa
 
 RunFolder::~RunFolder() = default;
 
+std::vector<Found> RunFolder::all() const {
+  return checkpoints_of_saver(saver_.options().folder, saver_.writer().files());
+}
+
+// Who begins the run at the same time gives it another id.
+void RunFolder::check_newcomers() const {
+  if (!seen_) return;
+  const SaverOptions& own = saver_.options();
+  for (const Found& found : all()) {
+    const Manifest& one = found.manifest;
+    const bool is_of_run = one.run_id == own.run_id || (one.run_name == run_.name && !own.overwrite);
+    if (is_of_run && !one.weights_only && !seen_->contains(one.id) && !saver_.list().knows(one.id)) fail_unseen(found);
+  }
+}
+
 void RunFolder::lock() {
   if (lock_) return;
+  locks_ = true;
   try {
     saver_.writer().folder().probe();  // creates the folder
     lock_ = std::make_unique<RunLock>(saver_.options().folder, run_.name);
@@ -50,7 +88,34 @@ void RunFolder::lock() {
   }
 }
 
-void RunFolder::unlock() { lock_.reset(); }
+void RunFolder::unlock() {
+  lock_.reset();
+  locks_ = false;
+}
+
+void RunFolder::lock_between_fits() {
+  lock();
+  if (lock_) try {
+      check_newest();
+      check_newcomers();
+      for (const Found& found : run_.goes_back ? all() : std::vector<Found>())
+        if (found.manifest.run_id == saver_.options().run_id) saver_.list().count_from(found.manifest);
+    } catch (...) {
+      unlock();
+      throw;
+    }
+}
+
+// What fails is told when the checkpoint is written.
+void RunFolder::lock_if_missed() {
+  if (lock_ || !locks_) return;
+  try {
+    saver_.writer().folder().probe();
+    lock_ = std::make_unique<RunLock>(saver_.options().folder, run_.name);
+    check_newest();
+  } catch (const std::filesystem::filesystem_error&) {  // NOLINT(bugprone-empty-catch): see above
+  }
+}
 
 void RunFolder::fail(const std::exception& error) const {
   const SaverOptions& own = saver_.options();
@@ -74,7 +139,8 @@ void RunFolder::delete_later() {
   const SaverOptions& own = saver_.options();
   SavedList& list = saver_.list();
   std::vector<std::string> retired = list.retired();
-  for (const Found& found : checkpoints_of_saver(own.folder, saver_.writer().files())) {
+  check_newcomers();
+  for (const Found& found : all()) {
     const Manifest& one = found.manifest;
     if (one.run_id != own.run_id || (resumed_ && !is_older(*resumed_, one))) continue;
     if (!one.by_hand && is_or_follows(one.name, format_name(run_.filename, run_.name, &one.time)))
@@ -82,8 +148,8 @@ void RunFolder::delete_later() {
     else
       list.count_from(one);
     if (!one.by_hand) continue;
-    const Saved* const there = list.find(one.name);
-    if (!there || !there->by_hand) list.keep_later(one);
+    const Saved* const known = list.find(one.name);
+    if (!known || !known->by_hand) list.keep_later(one);
   }
   list.set_retired(retired);
   if (!retired.empty()) saver_.writer().link_latest(resumed_ ? resumed_->name : "", run_.name);
@@ -100,12 +166,11 @@ void RunFolder::check_newest() const {
     return manifest.run_id == own.run_id && !manifest.weights_only && !is_later;
   };
   const auto newest = find_latest(own.folder, own.latest, is_own, files);
+  if (newest && saver_.list().knows(newest->manifest.id)) return;
   if (!resumed_) {
-    if (!newest || saver_.list().knows(newest->manifest.id)) return;
-    throw CheckpointError("save_folder: ", newest->path.string(), " was written by another Trainer that resumed this ",
-                          "run; make this Trainer again, so that it resumes from there, or train with the other one");
+    if (newest) fail_unseen(*newest);
+    return;
   }
-  if (newest && newest->manifest.id == resumed_->id) return;
   // One that was downloaded is newer than what this machine has had before, where the link still leads.
   if (newest && is_older(newest->manifest, *resumed_) && is_there(own.folder, *resumed_, files)) return;
   throw CheckpointError("save_folder: ", (own.folder / resumed_->name).string(), ", from which this run was resumed, ",
@@ -116,7 +181,12 @@ void RunFolder::check_newest() const {
 
 void RunFolder::check_conflicts(const Timestamp& now) const {
   const SaverOptions& own = saver_.options();
-  const auto conflict = find_conflict(own.folder, run_.filename, run_.name, now, own.run_id, saver_.writer().files());
+  const auto find = [&] {
+    return find_conflict(own.folder, run_.filename, run_.name, now, own.run_id, saver_.writer().files());
+  };
+  auto conflict = find();
+  for (; conflict && conflict->damaged && resumed_ && lock_; conflict = find())
+    rename_damaged(conflict->path, conflict->reason);
   if (!conflict || (own.overwrite && conflict->foreign)) return;
   const OptionNames& names = own.names;
   const bool never_resumes = run_.weights_only && conflict->foreign && names.are_of_trainer();

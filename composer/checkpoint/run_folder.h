@@ -2,8 +2,11 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/manifest.h"
 
 namespace composer {
@@ -27,7 +30,8 @@ class RunFolder {
     bool weights_only = false;  // so it never resumes
     bool goes_back = false;     // it may resume from an older checkpoint: later ones are deleted when the fit begins
   };
-  // `saver` outlives it. `resumed`: what the run goes on from, until it is forgotten.
+  // Lists what is there, if it is a trainer's. `saver` outlives it. `resumed`: what the run goes on from, until it is
+  // forgotten.
   RunFolder(Saver& saver, Run run, const Manifest* resumed);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -37,6 +41,11 @@ class RunFolder {
   // is told by fail().
   void lock();
   void unlock();
+  // Outside of a fit: the same for one checkpoint, and throws CheckpointError if another trainer has written some since
+  // this one was made. What throws leaves the folder unlocked.
+  void lock_between_fits();
+  // Before a checkpoint is written: the folder may not have been there when the fit began.
+  void lock_if_missed();
   bool is_locked() const { return lock_ != nullptr; }
   // It was renamed or removed while the run trains, and is to be made again: another process may train the run there.
   bool is_lost() const;
@@ -46,9 +55,11 @@ class RunFolder {
   // Throws CheckpointError if the run has been continued elsewhere: its newest checkpoint is neither the one that it
   // resumes from nor one of this saver's.
   void check_newest() const;
-  // Throws ConfigError for checkpoints of other runs, and files, that have the names of those to come.
+  // Throws ConfigError for checkpoints of other runs, and files, that have the names of those to come. A damaged one
+  // that the run has gone back from gets another name.
   void check_conflicts(const Timestamp& now) const;
-  // Deletes what is later than what a run that goes back goes on from, but for those by hand.
+  // Deletes what is later than what a run that goes back goes on from, but for those by hand. CheckpointError if some
+  // of that was not there when this trainer was made: another one trains the run on.
   void delete_later();
   // The link of `best` is moved only by who knows all checkpoints: another process may have trained on since.
   void link_best();
@@ -56,10 +67,16 @@ class RunFolder {
   bool has_resumed() const { return resumed_.has_value(); }
 
  private:
+  void check_newcomers() const;
+  std::vector<Found> all() const;
+
   Saver& saver_;
   Run run_;
+  bool locks_ = false;               // a fit wants the lock, and may not have it yet
   std::unique_ptr<RunLock> lock_;    // set during a fit
-  std::optional<Manifest> resumed_;  // until a checkpoint is written, or a fit has begun
+  std::optional<Manifest> resumed_;  // until a fit has begun
+  // Ids of what was there when this was made; unset: nobody knows, or a mirror may bring more.
+  std::optional<std::set<std::string>> seen_;
 };
 
 }  // namespace composer::saving

@@ -144,7 +144,7 @@ void RunSaver::begin_fit(const State& state, std::int64_t number) {
     owner_.begins_again.clear();
     fit_ = number;
   } catch (...) {
-    folder_->unlock();
+    end_fit();
     throw;
   }
 }
@@ -245,6 +245,7 @@ std::string RunSaver::open_parts(int ranks) {
 
 // What is saved with it says already that it is.
 void RunSaver::save(const std::string& name, const State& state) {
+  wait();  // what was not written is not saved
   warn_if_late(saver_->writer(), newest(), state);
   Manifest made = manifest(name, state);
   const auto before = schedule_->set_last(SaveSchedule::Last{.moment = moment_of(state.timestamp),
@@ -261,9 +262,11 @@ void RunSaver::save(const std::string& name, const State& state) {
 std::string RunSaver::save_by_hand(const std::string& name, const State& state) {
   Manifest made = manifest(name, state);
   check_by_hand(made.name, state);
+  const std::string asked = made.name;
   const std::string path = options().folder / take(name, std::move(made), state, /*by_hand=*/true);
   wait();
   if (!saver_->writer().failure().empty()) throw CheckpointError(saver_->writer().failure());
+  answered_[asked] = state.run->weights_version();
   return path;
 }
 
@@ -282,10 +285,13 @@ void RunSaver::check_name_by_hand(const std::string& name, const State& state) c
   check_by_hand(format_name(name, state.run_name, &state.timestamp), state);
 }
 
-// A mirror may have one that this machine has not.
+// A program may give a name again for weights that it has changed since, which the earlier call is no answer to. A
+// mirror may have a checkpoint that this machine has not.
 std::string RunSaver::made_before(const std::string& name, const State& state) const {
   std::string made = format_name(name, state.run_name, &state.timestamp);
   check_by_hand(made, state);
+  const auto answered = answered_.find(made);
+  if (answered != answered_.end() && answered->second != state.run->weights_version()) return "";
   if (const Saved* const by_hand = saver_->list().find_by_hand(made))
     made = by_hand->name;
   else if (saver_->list().find(made))
@@ -299,9 +305,28 @@ std::string RunSaver::made_before(const std::string& name, const State& state) c
   }
 }
 
+// What it had cannot be made again, and the program may not need it.
+void RunSaver::answer_with(const std::string& path, const std::string& name, const State& state) {
+  const std::string made = format_name(name, state.run_name, &state.timestamp);
+  if (!answered_.insert_or_assign(made, state.run->weights_version()).second) return;
+  try {
+    if (std::filesystem::exists(path)) verify(open_checkpoint(path, saver_->writer().files()));
+  } catch (const std::exception& damaged) {
+    warn(join("save_checkpoint: ", describe(damaged), "; it stays as it is, and cannot be loaded"));
+  }
+}
+
+void RunSaver::lock_by_hand() {
+  if (!in_fit_) folder_->lock_between_fits();
+}
+
+void RunSaver::unlock_by_hand() {
+  if (!in_fit_) folder_->unlock();
+}
+
 // Every checkpoint that is written comes this way. Returns the name that it gets.
 std::string RunSaver::take(const std::string& name, Manifest manifest, const State& state, bool by_hand) {
-  folder_->forget_resumed();
+  folder_->lock_if_missed();
   if (folder_->is_lost()) {
     wait();
     folder_->replace_lost();

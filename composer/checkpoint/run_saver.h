@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -92,13 +93,18 @@ class COMPOSER_EXPORT RunSaver {
   // Writes a periodic checkpoint. Placeholders in the name are replaced. It gets a "-2" and so on behind its name if
   // the run has one of this name with other weights.
   void save(const std::string& name, const State& state);
-  // Writes a checkpoint of this name: it is neither counted for num_checkpoints_to_keep nor deleted, and the periodic
-  // one of this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
-  // written, with any on_failure.
+  // Before and after save_by_hand(): outside of a fit it needs the folder's lock, as in one.
+  void lock_by_hand();
+  void unlock_by_hand();
+  // Writes a checkpoint of this name: it is neither counted for
+  // num_checkpoints_to_keep nor deleted, and the periodic one of this batch is still written. Returns its path once it
+  // is on disk. Throws CheckpointError if it could not be written, with any on_failure.
   std::string save_by_hand(const std::string& name, const State& state);
   // Of a run that goes on and repeats what its program did before: the path of the checkpoint of this name that it has;
   // empty: there is none.
   std::string made_before(const std::string& name, const State& state) const;
+  // The call is answered with this one: warns if it is damaged.
+  void answer_with(const std::string& path, const std::string& name, const State& state);
   void check_name_by_hand(const std::string& name, const State& state) const;  // throws ConfigError
   void wait();                                                                 // returns when everything is on disk
   // Of a run that goes on or begins again: counts what an earlier process of it has written later than what it goes on
@@ -149,8 +155,9 @@ class COMPOSER_EXPORT RunSaver {
   std::unique_ptr<MeasuredValues> values_;
   std::unique_ptr<SaveSchedule> schedule_;
   bool in_fit_ = false;
-  bool has_saved_ = false;           // in this process
-  std::optional<std::int64_t> fit_;  // the number of the one that was begun last
+  bool has_saved_ = false;                         // in this process
+  std::map<std::string, std::uint64_t> answered_;  // calls by hand, by name: the weights that there were
+  std::optional<std::int64_t> fit_;                // the number of the one that was begun last
 };
 
 }  // namespace composer::saving

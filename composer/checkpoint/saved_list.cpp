@@ -116,6 +116,10 @@ SavedList::Choice SavedList::choose_name(const Manifest& manifest, const Planned
   }
 }
 
+void SavedList::drop(const std::string& name) {
+  std::erase_if(all_, [&](const Entry& one) { return one.saved.name == name; });
+}
+
 void SavedList::drop_plan() {
   if (!plan_ || plan_->sent) return;
   plan_.reset();

@@ -110,6 +110,7 @@ class COMPOSER_EXPORT SavedList {
   void note_weights(const std::string& name, std::uint64_t weights);  // that the one of this name has them
   BestMetric& metric() { return metric_; }
 
+  void drop(const std::string& name);  // it is not there any more
   void set_retired(std::vector<std::string> names) { retired_ = std::move(names); }
   void adopt(const Manifest& resumed);       // the run resumes from it: it becomes the parent of the next one
   void count_from(const Manifest& there);    // the next one has a larger number

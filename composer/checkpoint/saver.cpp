@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "composer/checkpoint/parts.h"
@@ -113,6 +115,14 @@ void Saver::visit_state(StateVisitor& visit, std::uint64_t weights, std::int64_t
                              options().mirror ? options().mirror->undeleted() : std::vector<std::string>());
   wait();
   list_.visit_state(visit, weights, batch, {});
+  const auto is_gone = [this](const std::string& name) {
+    std::error_code unknown;
+    return !std::filesystem::exists(options().folder / name, unknown) && !unknown &&
+           !std::filesystem::exists(options().folder / (name + kSpare), unknown) && !unknown;
+  };
+  if (!options().mirror)
+    for (const std::string& name : list_.names())
+      if (is_gone(name)) list_.drop(name);
   if (!options().best) return;
   for (const std::string& name : list_.names()) try {
       const Manifest there = open_checkpoint(options().folder / name, writer_.files()).manifest;

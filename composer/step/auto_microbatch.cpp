@@ -42,6 +42,7 @@ void AutoMicrobatch::choose(const Trial& trial) {
 
 std::int64_t AutoMicrobatch::fitting_size(const Trial& trial) {
   const std::int64_t samples = samples_;
+  const bool is_first = !budget_.is_known();
   bool failed = false;  // not for want of memory: training says it better, or does not fail with larger sizes
   const auto peak_of = [&](std::int64_t size) -> std::optional<std::int64_t> {
     const MemoryScope scope(state_.device, limit());
@@ -57,7 +58,7 @@ std::int64_t AutoMicrobatch::fitting_size(const Trial& trial) {
   std::int64_t size = std::min(samples, std::max<std::int64_t>(2, samples / 16));  // batch norm wants more than one
   std::optional<std::int64_t> small = peak_of(size);
   while (!small && !failed && size > 1) small = peak_of(size /= 2);
-  if (!state_.device.is_cpu())  // less what libraries load when they are called first
+  if (is_first && !state_.device.is_cpu())  // less what libraries load when they are called first
     budget_.measure(state_.device, optimizer_bytes(state_));
   double most = static_cast<double>(size);  // samples at once
   if (small && size < samples) {

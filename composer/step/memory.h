@@ -21,6 +21,7 @@ class MemoryBudget {
 
   // Nothing if they were given. `reserved`: bytes that somebody else will take.
   void measure(at::Device device, std::int64_t reserved = 0);
+  bool is_known() const { return bytes_ != 0; }
   // At least 1. Whoever asks first measures it.
   std::int64_t bytes(at::Device device, std::int64_t reserved = 0) {
     if (bytes_ == 0) measure(device, reserved);

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <filesystem>
 
+#include <c10/util/ScopeExit.h>
+
 #include "composer/checkpoint/checkpoint_writer.h"
 #include "composer/checkpoint/moment.h"
 #include "composer/checkpoint/name_format.h"
@@ -212,7 +214,12 @@ void Checkpoints::write() {
   if (options_.resume_with.empty()) return saver_->save_periodic(state_);
   saver_->wait();  // what fails here is not planned
   trainers_->plan_save({.fit = saver_->fit(), .batch = state_.timestamp.batch});
-  saver_->save_periodic(state_);
+  try {
+    saver_->save_periodic(state_);
+  } catch (...) {
+    trainers_->drop_plan();
+    throw;
+  }
   trainers_->note_writing(saver_->writer().written());
 }
 
@@ -256,6 +263,7 @@ std::string Checkpoints::made_before(const std::string& name, const Resumption& 
     std::string found = saver_ ? saver_->made_before(name, state_) : "";
     return goes_on && !found.empty() && !is_of(found, fit, state_.timestamp) ? "" : found;
   }));
+  if (!path.empty() && saver_) saver_->answer_with(path, name, state_);
   if (!path.empty() && ranks_.first())
     warn(join("save_checkpoint: ", path, " stays as the run has saved it before ", resumption.loaded_from,
               ", because a program that is started again repeats its calls until it trains on; to save what there is ",
@@ -268,6 +276,12 @@ std::string Checkpoints::save_by_hand(const std::string& name, const Resumption&
   if (!path.empty()) return path;
   replicas_.compare(/*modes=*/false);
   const auto write = [&] { path = saver_->save_by_hand(name, state_); };
+  ranks_.together([&] {
+    if (saver_) saver_->lock_by_hand();
+  });
+  const auto unlock = c10::make_scope_exit([this] {
+    if (saver_) saver_->unlock_by_hand();
+  });
   if (need_all_ranks())
     together_.save(saver_.get(), write, /*by_hand=*/true);
   else

@@ -72,12 +72,13 @@ Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_o
 
 // With its placeholders replaced. Those of a URL may be in its path alone, so that messages show no secrets.
 std::string expanded(const std::string& path, const std::string& run_name) {
-  if (!path.starts_with("http://") && !path.starts_with("https://")) return saving::format_name(path, run_name);
+  if (!path.starts_with("http://") && !path.starts_with("https://"))
+    return saving::format_name(path, run_name, nullptr, "load_path");
   const std::size_t end = std::min(path.find_first_of("?#"), path.size());
   const std::size_t begin = std::min(path.find('/', path.find("://") + 3), end);
   const std::string names = path.substr(begin, end - begin);
   if (names.find_first_of("{}") == std::string::npos) return path;
-  return path.substr(0, begin) + saving::format_name(names, run_name) + path.substr(end);
+  return path.substr(0, begin) + saving::format_name(names, run_name, nullptr, "load_path") + path.substr(end);
 }
 
 Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bool weights_only) {

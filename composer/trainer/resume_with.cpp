@@ -306,12 +306,20 @@ void ResumesTogether::plan_save(const SavedPlace& place) {
     }
     SavedPlaces after = own.with(place, keep_);
     const std::string* const apart = find_apart(after, others, saved);
-    if (!apart) return void(own = std::move(after));
+    if (!apart) {
+      before_plan_ = std::exchange(own, std::move(after));
+      return;
+    }
     if (awaited.empty()) fail_apart(canonical_folder(), after, *apart, saved[*apart]);
     lock.unlock();
     for (const auto& written : awaited) written.wait();
     lock.lock();
   }
+}
+
+void ResumesTogether::drop_plan() {
+  const std::lock_guard lock(living_trainers().mutex);
+  living_trainers().saved[canonical_folder()] = before_plan_;
 }
 
 void ResumesTogether::note_writing(std::shared_future<bool> written) {

@@ -40,6 +40,7 @@ class ResumesTogether {
   // take equal turns. Waits for what others are writing if that decides it.
   void plan_save(const SavedPlace& place);
   void note_writing(std::shared_future<bool> written);  // what was planned
+  void drop_plan();                                     // that is not written, and nothing is deleted for it
 
  private:
   void note_late();
@@ -49,6 +50,7 @@ class ResumesTogether {
   std::string folder_, save_interval_;
   std::int64_t keep_;
   std::vector<std::string> named_;
+  SavedPlaces before_plan_;
   std::shared_ptr<const std::string> program_;
   std::int64_t number_ = 0;             // of this one among all
   std::vector<std::int64_t> late_for_;  // those that it names, and that had begun a fit when it was made

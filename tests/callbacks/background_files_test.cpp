@@ -88,9 +88,12 @@ TEST_CASE("Files of another run are refused by their suffix, and those of this r
 }
 
 TEST_CASE("Names of files are refused if a brace has no other, or a number is to be written in no way that there is") {
-  callbacks::check_file_names({"", "a", "{run_name}/ep{epoch:04}-rank{rank}"});
-  CHECK_THROWS_AS(callbacks::check_file_names({"a", "{run_name"}), ConfigError);
-  CHECK_THROWS_AS(callbacks::check_file_names({"{epoch:?}"}), ConfigError);
+  const auto with = [](const char* folder, const char* filename) {
+    callbacks::check_file_names("Plotter", {{"folder", folder}, {"filename", filename}});
+  };
+  with("", "{run_name}/ep{epoch:04}-rank{rank}");
+  CHECK_THROWS_WITH_AS(with("{run_name", "a"), doctest::Contains("Plotter: folder: "), ConfigError);
+  CHECK_THROWS_WITH_AS(with("a", "{epoch:?}"), doctest::Contains("Plotter: filename: "), ConfigError);
 }
 
 }  // namespace

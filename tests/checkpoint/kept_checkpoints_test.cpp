@@ -674,5 +674,87 @@ TEST_CASE("A checkpoint by hand that has lost a file is not taken for what the p
   CHECK(fs::exists(again.save_checkpoint("init") + "/model.safetensors"));
 }
 
+TEST_CASE("A name that a program gives twice, for other weights, has the later ones, also when it is started again") {
+  struct Killed : std::exception {};
+  const auto options = [](const test::Folder& folder) {
+    TrainerOptions made = test::tiny_options();
+    made.save_folder = folder / "ck";
+    return made;
+  };
+  const auto weights_in = [](const std::string& path) {
+    const StateDict saved = saving::load(saving::open_checkpoint(path));
+    return std::get<at::Tensor>(*std::get<StateDict>(*saved.find("model")).find("module.bias")).sum().item<double>();
+  };
+  const auto program = [&](const test::Folder& folder, bool dies) {
+    Trainer trainer(options(folder));
+    trainer.fit();
+    trainer.save_checkpoint("final");
+    if (dies) throw Killed();
+    {
+      const at::NoGradGuard no_grad;
+      for (const at::Tensor& weight : parameters(as_module(*trainer.state().model))) weight.fill_(100);
+    }
+    return weights_in(trainer.save_checkpoint("final"));
+  };
+  const test::Folder whole, killed;
+  const double last = program(whole, false);
+  CHECK(last >= 100);
+  CHECK(program(whole, false) == last);
+  CHECK_THROWS_AS(program(killed, true), Killed);
+  CHECK(program(killed, false) == last);
+  CHECK(program(killed, false) == last);
+}
+
+TEST_CASE("A name that is given after each of several fits keeps what it had when the program is started again") {
+  struct Killed : std::exception {};
+  const test::Folder folder;
+  const auto program = [&](bool dies) {
+    TrainerOptions options = test::tiny_options();
+    options.max_duration.reset();
+    options.save_folder = folder / "ck";
+    options.save_interval = "1ba";
+    options.callbacks = {test::At([&](Event event, const State& state) {
+      if (dies && event == Event::BATCH_START && state.timestamp.batch == 10) throw Killed();
+    })};
+    Trainer trainer(std::move(options));
+    std::vector<std::int64_t> batches;
+    for (int stage = 0; stage < 3; ++stage) {
+      trainer.fit("1ep");
+      batches.push_back(saving::open_checkpoint(trainer.save_checkpoint("stage")).manifest.time.batch);
+    }
+    return batches;
+  };
+  CHECK_THROWS(program(true));
+  CHECK(program(false) == std::vector<std::int64_t>{8, 8, 12});  // the first two as they were when it died
+}
+
+TEST_CASE("A run goes on beside a checkpoint whose manifest is damaged, and keeps what is left of it") {
+  const test::Folder folder;
+  const auto options = [&](const Time& until) {
+    TrainerOptions made = test::tiny_options();
+    made.save_folder = folder / "ck";
+    made.save_interval = "1ba";
+    made.max_duration = until;
+    return made;
+  };
+  Trainer(options("1ep")).fit();
+  const std::filesystem::path newest = std::filesystem::canonical(folder / "ck/latest");
+  std::fstream file(newest / Manifest::kFileName, std::ios::in | std::ios::out);
+  file.seekp(20);
+  file.put('#');
+  file.close();
+  const test::Warnings warnings;
+  Trainer trainer(options("2ep"));
+  CHECK(trainer.state().timestamp.batch == 3);
+  trainer.fit();
+  CHECK(trainer.state().timestamp.epoch == 2);
+  CHECK(warnings.say(".damaged from now on"));
+  CHECK(std::filesystem::exists(newest.string() + ".damaged/model.safetensors"));
+  CHECK_FALSE(saving::open_checkpoint(newest).manifest.id.empty());  // written again
+  const test::Warnings later;
+  CHECK(Trainer(options("2ep")).state().timestamp.batch == 8);
+  CHECK_FALSE(later.say("damaged"));
+}
+
 }  // namespace
 }  // namespace composer::test::kept_checkpoints_test

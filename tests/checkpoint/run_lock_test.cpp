@@ -14,10 +14,12 @@
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
 #include "tests/support/left_child.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::saving::run_lock_test {
 namespace {
@@ -204,6 +206,63 @@ TEST_CASE("A trainer whose run another one has continued is refused, and what th
   CHECK(std::filesystem::exists(second.saved_checkpoints().back()));
   CHECK_NOTHROW(second.fit("1ep"));
   CHECK(Trainer(options()).resumed_from() == folder / "ck/ep4-ba16");
+}
+
+TEST_CASE("Who may not train the run may not save a checkpoint of it by hand, which the run would go on from") {
+  const test::Folder folder;
+  const auto options = [&] {
+    TrainerOptions made = test::tiny_options();
+    made.max_duration.reset();
+    made.run_name = "r";
+    made.save_folder = folder / "ck";
+    made.save_interval = "1ba";
+    return made;
+  };
+  const auto latest = [&] { return std::filesystem::canonical(folder / "ck/latest").filename(); };
+  Trainer fresh(options());
+  Trainer first(options());
+  first.begin({.duration = "1ep"});
+  first.step();
+  Trainer second(options());
+  CHECK(test::error_of([&] { second.save_checkpoint("mine"); }).find("is in use") != std::string::npos);
+  while (first.step()) {
+  }
+  first.end();
+  const auto newest = latest();
+  for (Trainer* outdated : {&fresh, &second, &fresh, &second}) {
+    const std::string error = test::error_of([&] { outdated->save_checkpoint("mine"); });
+    CHECK_MESSAGE(error.find("make th") != std::string::npos, error);
+  }
+  CHECK(latest() == newest);
+  CHECK_FALSE(std::filesystem::exists(folder / "ck/mine"));
+  CHECK_NOTHROW(first.save_checkpoint("own"));
+  CHECK(latest() == "own");
+}
+
+TEST_CASE("A folder that can be written only later is locked from then on") {
+  const test::Folder folder;
+  const test::Warnings warnings;
+  TrainerOptions options = test::tiny_options();
+  options.run_name = "r";
+  options.save_folder = folder / "ck";
+  options.save_interval = "1ba";
+  options.save_on_failure = OnFailure::CONTINUE;
+  options.save_async = false;
+  std::ofstream(folder / "ck") << "in the way";
+  bool was_refused = false;
+  options.callbacks = {test::At([&](Event event, const State& state) {
+    if (event == Event::BATCH_END && state.timestamp.batch == 2) std::filesystem::remove(folder / "ck");
+    if (event != Event::BATCH_END || state.timestamp.batch != 4) return;
+    try {
+      const RunLock lock(folder / "ck", "r");
+    } catch (const ConfigError&) {
+      was_refused = true;
+    }
+  })};
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK(was_refused);
+  CHECK(std::filesystem::exists(folder / "ck/latest"));
 }
 
 }  // namespace

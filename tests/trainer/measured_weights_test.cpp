@@ -22,6 +22,7 @@
 #include "composer/algorithms/swa.h"
 #include "composer/callbacks/checkpoint_saver.h"
 #include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/model_access.h"

@@ -11,6 +11,7 @@
 
 #include "composer/callbacks/checkpoint_saver.h"
 #include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/saver.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state_dict.h"
 #include "tests/support/doctest.h"

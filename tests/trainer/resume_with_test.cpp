@@ -15,6 +15,7 @@
 #include "composer/loggers/tensorboard_logger.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
 #include "tests/support/tiny.h"
@@ -93,6 +94,64 @@ TEST_CASE(
   first.begin();
   CHECK_FALSE(fs::exists(folder / "first/ep1-ba6"));
   CHECK(first.saved_checkpoints().size() == 2);
+}
+
+TEST_CASE(
+    "A trainer of those that resume together deletes nothing that another process has trained since it was made") {
+  const Folder folder;
+  CHECK_THROWS(take_turns(folder, 4));
+  int made[2];
+  REQUIRE(::pipe(made) == 0);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    char byte = 0;
+    if (::read(made[0], &byte, 1) == 1) take_turns(folder);
+    ::_exit(0);
+  }
+  Trainer first(one_of_two(folder, "first", "second")), second(one_of_two(folder, "second", "first"));
+  REQUIRE(first.state().timestamp.batch == 2);
+  REQUIRE(::write(made[1], "x", 1) == 1);
+  REQUIRE(::waitpid(other, nullptr, 0) == other);
+  ::close(made[0]), ::close(made[1]);
+  const auto there = [&](const char* name) { return saving::list_checkpoints(folder / name).size(); };
+  const std::size_t in_first = there("first"), in_second = there("second");
+  CHECK(in_first > 2);
+  for (Trainer* trainer : {&first, &second}) {
+    CHECK(error_of([&] { trainer->begin(); }).find("was written by another Trainer") != std::string::npos);
+    CHECK(error_of([&] { trainer->save_checkpoint("mine"); }).find("was written by another Trainer") !=
+          std::string::npos);
+  }
+  CHECK(there("first") == in_first);
+  CHECK(there("second") == in_second);
+  CHECK(take_turns(folder).from == 8);
+}
+
+TEST_CASE("What is saved by hand before the first fit does not keep what is later from being deleted") {
+  const Folder other, folder;
+  const Result whole = take_turns(other);
+  CHECK_THROWS(take_turns(folder, 6));
+  REQUIRE(fs::exists(folder / "first/ep1-ba6"));
+  const std::string begun = "begun-{batch}";
+  {
+    Trainer first(one_of_two(folder, "first", "second")), second(one_of_two(folder, "second", "first"));
+    CHECK(first.state().timestamp.batch == 4);
+    first.save_checkpoint(begun);
+    first.begin();
+    CHECK_FALSE(fs::exists(folder / "first/ep1-ba6"));
+    CHECK(fs::exists(folder / "first/begun-4"));
+  }
+  {  // one that ended before its fit
+    const Folder third;
+    CHECK_THROWS(take_turns(third, 6));
+    Trainer(one_of_two(third, "first", "second")).save_checkpoint(begun);
+    const Result resumed = take_turns(third);
+    CHECK(resumed.from == 4);
+    CHECK(resumed.first.equal(whole.first));
+  }
+  const Result resumed = take_turns(folder);
+  CHECK(resumed.from == 4);
+  CHECK(resumed.first.equal(whole.first));
+  CHECK(resumed.second.equal(whole.second));
 }
 
 TEST_CASE("Two trainers whose time was reset resume at the same batch of the same fit") {
