@@ -262,11 +262,9 @@ void RunSaver::save(const std::string& name, const State& state) {
 std::string RunSaver::save_by_hand(const std::string& name, const State& state) {
   Manifest made = manifest(name, state);
   check_by_hand(made.name, state);
-  const std::string asked = made.name;
   const std::string path = options().folder / take(name, std::move(made), state, /*by_hand=*/true);
   wait();
   if (!saver_->writer().failure().empty()) throw CheckpointError(saver_->writer().failure());
-  answered_[asked] = state.run->weights_version();
   return path;
 }
 
@@ -290,8 +288,6 @@ void RunSaver::check_name_by_hand(const std::string& name, const State& state) c
 std::string RunSaver::made_before(const std::string& name, const State& state) const {
   std::string made = format_name(name, state.run_name, &state.timestamp);
   check_by_hand(made, state);
-  const auto answered = answered_.find(made);
-  if (answered != answered_.end() && answered->second != state.run->weights_version()) return "";
   if (const Saved* const by_hand = saver_->list().find_by_hand(made))
     made = by_hand->name;
   else if (saver_->list().find(made))
@@ -306,9 +302,8 @@ std::string RunSaver::made_before(const std::string& name, const State& state) c
 }
 
 // What it had cannot be made again, and the program may not need it.
-void RunSaver::answer_with(const std::string& path, const std::string& name, const State& state) {
-  const std::string made = format_name(name, state.run_name, &state.timestamp);
-  if (!answered_.insert_or_assign(made, state.run->weights_version()).second) return;
+void RunSaver::check_answer(const std::string& path) {
+  if (!checked_.insert(path).second) return;
   try {
     if (std::filesystem::exists(path)) verify(open_checkpoint(path, saver_->writer().files()));
   } catch (const std::exception& damaged) {

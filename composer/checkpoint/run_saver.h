@@ -1,8 +1,8 @@
 #pragma once
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -103,8 +103,8 @@ class COMPOSER_EXPORT RunSaver {
   // Of a run that goes on and repeats what its program did before: the path of the checkpoint of this name that it has;
   // empty: there is none.
   std::string made_before(const std::string& name, const State& state) const;
-  // The call is answered with this one: warns if it is damaged.
-  void answer_with(const std::string& path, const std::string& name, const State& state);
+  // A call is answered with this one: warns if it is damaged.
+  void check_answer(const std::string& path);
   void check_name_by_hand(const std::string& name, const State& state) const;  // throws ConfigError
   void wait();                                                                 // returns when everything is on disk
   // Of a run that goes on or begins again: counts what an earlier process of it has written later than what it goes on
@@ -155,9 +155,9 @@ class COMPOSER_EXPORT RunSaver {
   std::unique_ptr<MeasuredValues> values_;
   std::unique_ptr<SaveSchedule> schedule_;
   bool in_fit_ = false;
-  bool has_saved_ = false;                         // in this process
-  std::map<std::string, std::uint64_t> answered_;  // calls by hand, by name: the weights that there were
-  std::optional<std::int64_t> fit_;                // the number of the one that was begun last
+  bool has_saved_ = false;           // in this process
+  std::set<std::string> checked_;    // paths of what calls were answered with
+  std::optional<std::int64_t> fit_;  // the number of the one that was begun last
 };
 
 }  // namespace composer::saving

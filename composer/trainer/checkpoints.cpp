@@ -255,15 +255,17 @@ void Checkpoints::check_name(const std::string& name) const {
 }
 
 // As long as nothing new is trained, the program repeats what it did before: what the run has under that name keeps its
-// weights. Once a fit goes on, that is what was saved at this moment: the program had not come to a later call.
+// weights, unless the program had not come to this call. Once a fit goes on, that is what was saved at this moment: the
+// program had not come to a later call.
 std::string Checkpoints::made_before(const std::string& name, const Resumption& resumption, std::int64_t fit) const {
   const bool goes_on = !resumption.found;
   if (goes_on && resumption.went_on != saving::moment_of(state_.timestamp)) return {};
   const std::string path = ranks_.same(ranks_.together([&] {
-    std::string found = saver_ ? saver_->made_before(name, state_) : "";
+    const bool is_new = saver_ && !saver_->in_fit() && calls_before_ && calls_ > *calls_before_;
+    std::string found = saver_ && !is_new ? saver_->made_before(name, state_) : "";
     return goes_on && !found.empty() && !is_of(found, fit, state_.timestamp) ? "" : found;
   }));
-  if (!path.empty() && saver_) saver_->answer_with(path, name, state_);
+  if (!path.empty() && saver_) saver_->check_answer(path);
   if (!path.empty() && ranks_.first())
     warn(join("save_checkpoint: ", path, " stays as the run has saved it before ", resumption.loaded_from,
               ", because a program that is started again repeats its calls until it trains on; to save what there is ",
@@ -272,6 +274,7 @@ std::string Checkpoints::made_before(const std::string& name, const Resumption& 
 }
 
 std::string Checkpoints::save_by_hand(const std::string& name, const Resumption& resumption, std::int64_t fit) {
+  if (saver_ && !saver_->in_fit()) ++calls_;
   std::string path = made_before(name, resumption, fit);
   if (!path.empty()) return path;
   replicas_.compare(/*modes=*/false);
@@ -368,9 +371,14 @@ std::optional<std::string> Checkpoints::best() const { return saver_ ? saver_->b
 void Checkpoints::visit_state(StateVisitor& visit, std::uint64_t weights) {
   if (!saver_ || (visit.is_loading() && !visit.has("saver"))) return;
   StateDict saved;
-  if (!visit.is_loading()) saver_->save_state(saved, weights);
+  if (!visit.is_loading()) {
+    saver_->save_state(saved, weights);
+    saved["calls"] = calls_;
+  }
   visit("saver", saved);
-  if (visit.is_loading()) saver_->load_state(saved, state_.timestamp.batch, state_.timestamp, weights);
+  if (!visit.is_loading()) return;
+  saver_->load_state(saved, state_.timestamp.batch, state_.timestamp, weights);
+  if (const StateValue* const calls = saved.find("calls")) calls_before_ = std::get<std::int64_t>(*calls);
 }
 
 }  // namespace composer

@@ -127,6 +127,10 @@ class Checkpoints {
   bool begins_again_ = false;  // an earlier process has begun the run, and there is no checkpoint to go on from
   Paths of_rank_0_;            // as another rank knows them
   SavingTogether together_;
+  // Of rank 0: how many checkpoints the program has asked for outside of its fits, which it repeats in this order when
+  // it is started again, and how many of them there were when what the run goes on from was saved; unset: unknown.
+  std::int64_t calls_ = 0;
+  std::optional<std::int64_t> calls_before_;
   std::map<std::string, const void*> writers_;  // of plug-ins' checkpoints, by folder and filename
 };
 

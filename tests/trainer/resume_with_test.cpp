@@ -96,23 +96,12 @@ TEST_CASE(
   CHECK(first.saved_checkpoints().size() == 2);
 }
 
-TEST_CASE(
-    "A trainer of those that resume together deletes nothing that another process has trained since it was made") {
+TEST_CASE("A trainer of those that resume together deletes nothing that others have trained since it was made") {
   const Folder folder;
   CHECK_THROWS(take_turns(folder, 4));
-  int made[2];
-  REQUIRE(::pipe(made) == 0);
-  const pid_t other = ::fork();
-  if (other == 0) {
-    char byte = 0;
-    if (::read(made[0], &byte, 1) == 1) take_turns(folder);
-    ::_exit(0);
-  }
   Trainer first(one_of_two(folder, "first", "second")), second(one_of_two(folder, "second", "first"));
   REQUIRE(first.state().timestamp.batch == 2);
-  REQUIRE(::write(made[1], "x", 1) == 1);
-  REQUIRE(::waitpid(other, nullptr, 0) == other);
-  ::close(made[0]), ::close(made[1]);
+  take_turns(folder);  // with trainers of their own
   const auto there = [&](const char* name) { return saving::list_checkpoints(folder / name).size(); };
   const std::size_t in_first = there("first"), in_second = there("second");
   CHECK(in_first > 2);
