@@ -70,6 +70,16 @@ bool is_later(const std::vector<std::string>& groups, const Names& names, const 
   return !has_total;
 }
 
+// Whether it has been given such a name, or lies below what has.
+bool is_damaged(const fs::path& name) {
+  return std::ranges::any_of(name, [](const fs::path& part) {
+    const std::string text = part.string();
+    const std::size_t at = text.rfind(kDamaged);
+    return at != std::string::npos &&
+           text.find_first_not_of("-0123456789", at + std::string_view(kDamaged).size()) == std::string::npos;
+  });
+}
+
 }  // namespace
 
 std::optional<Conflict> find_conflict(const fs::path& folder, const std::string& format, const std::string& run_name,
@@ -77,7 +87,7 @@ std::optional<Conflict> find_conflict(const fs::path& folder, const std::string&
   const Names names = names_of(format, run_name);
   for (const Below& below : walk(folder, files)) {
     const std::string name = below.path.lexically_relative(folder).string();
-    const auto groups = name.find(kDamaged) == std::string::npos ? names.pattern.groups_in(name) : std::nullopt;
+    const auto groups = is_damaged(name) ? std::nullopt : names.pattern.groups_in(name);
     if (!groups || !is_later(*groups, names, now)) continue;
     if (below.kind == Below::Kind::UNREADABLE)
       return Conflict{.path = below.path, .reason = "could not be read: permission denied", .foreign = false};

@@ -72,7 +72,7 @@ void RunFolder::check_newcomers() const {
   const SaverOptions& own = saver_.options();
   for (const Found& found : all()) {
     const Manifest& one = found.manifest;
-    const bool is_of_run = one.run_id == own.run_id || (one.run_name == run_.name && !own.overwrite);
+    const bool is_of_run = one.run_id == own.run_id || (one.run_name == run_.name && run_.resumes && !own.overwrite);
     if (is_of_run && !one.weights_only && !seen_->contains(one.id) && !saver_.list().knows(one.id)) fail_unseen(found);
   }
 }
@@ -93,17 +93,16 @@ void RunFolder::unlock() {
   locks_ = false;
 }
 
-void RunFolder::lock_between_fits() {
+void RunFolder::lock_between_fits() try {
   lock();
-  if (lock_) try {
-      check_newest();
-      check_newcomers();
-      for (const Found& found : run_.goes_back ? all() : std::vector<Found>())
-        if (found.manifest.run_id == saver_.options().run_id) saver_.list().count_from(found.manifest);
-    } catch (...) {
-      unlock();
-      throw;
-    }
+  if (!lock_) return;
+  check_newest();
+  check_newcomers();
+  for (const Found& found : run_.goes_back ? all() : std::vector<Found>())
+    if (found.manifest.run_id == saver_.options().run_id) saver_.list().count_from(found.manifest);
+} catch (...) {
+  unlock();
+  throw;
 }
 
 // What fails is told when the checkpoint is written.
@@ -113,7 +112,11 @@ void RunFolder::lock_if_missed() {
     saver_.writer().folder().probe();
     lock_ = std::make_unique<RunLock>(saver_.options().folder, run_.name);
     check_newest();
-  } catch (const std::filesystem::filesystem_error&) {  // NOLINT(bugprone-empty-catch): see above
+  } catch (const std::filesystem::filesystem_error&) {
+    lock_.reset();
+  } catch (...) {
+    lock_.reset();
+    throw;
   }
 }
 

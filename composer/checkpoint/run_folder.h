@@ -19,8 +19,8 @@ class RunLock;
 class Saver;
 
 // The folder of a run's checkpoints, as who trains the run has it: nobody else does meanwhile, and what is there is
-// what this run has written or goes on from. It is locked during a fit of a trainer; a plug-in's is not, because the
-// trainer's is.
+// what this run has written or goes on from. It is locked during a fit of a trainer, and for a checkpoint by hand; a
+// plug-in's is not, because the trainer's is.
 class RunFolder {
  public:
   // What is written there, beside what the saver's options say.
@@ -29,6 +29,7 @@ class RunFolder {
     std::string filename;       // of checkpoints, with placeholders
     bool weights_only = false;  // so it never resumes
     bool goes_back = false;     // it may resume from an older checkpoint: later ones are deleted when the fit begins
+    bool resumes = true;        // a run of this name goes on from what is there
   };
   // Lists what is there, if it is a trainer's. `saver` outlives it. `resumed`: what the run goes on from, until it is
   // forgotten.
@@ -73,7 +74,7 @@ class RunFolder {
   Saver& saver_;
   Run run_;
   bool locks_ = false;               // a fit wants the lock, and may not have it yet
-  std::unique_ptr<RunLock> lock_;    // set during a fit
+  std::unique_ptr<RunLock> lock_;    // null: it is not locked
   std::optional<Manifest> resumed_;  // until a fit has begun
   // Ids of what was there when this was made; unset: nobody knows, or a mirror may bring more.
   std::optional<std::set<std::string>> seen_;

@@ -124,7 +124,8 @@ RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state
                                         RunFolder::Run{.name = state.run_name,
                                                        .filename = options_.filename,
                                                        .weights_only = options_.weights_only,
-                                                       .goes_back = owner_.goes_back},
+                                                       .goes_back = owner_.goes_back,
+                                                       .resumes = owner_.resumes && !options_.weights_only},
                                         resumed);
   values_ = std::make_unique<MeasuredValues>(saver_->list(), options_.best, owner_.names);
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of the function that Saver now owns
@@ -312,11 +313,13 @@ void RunSaver::check_answer(const std::string& path) {
 }
 
 void RunSaver::lock_by_hand() {
-  if (!in_fit_) folder_->lock_between_fits();
+  if (folder_->is_locked() || (in_fit_ && options_.num_checkpoints_to_keep != 0)) return;
+  folder_->lock_between_fits();
+  locked_by_hand_ = true;
 }
 
 void RunSaver::unlock_by_hand() {
-  if (!in_fit_) folder_->unlock();
+  if (std::exchange(locked_by_hand_, false)) folder_->unlock();
 }
 
 // Every checkpoint that is written comes this way. Returns the name that it gets.

@@ -52,6 +52,7 @@ struct SaverOwner {
   bool goes_back = false;  // a run may resume from an older checkpoint: later ones are deleted when the fit begins
   std::shared_ptr<Mirror> mirror = {};
   std::string program = {};       // of Manifest
+  bool resumes = true;            // else other checkpoints of a run of this name are not its own
   std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are its own
 };
 
@@ -93,7 +94,7 @@ class COMPOSER_EXPORT RunSaver {
   // Writes a periodic checkpoint. Placeholders in the name are replaced. It gets a "-2" and so on behind its name if
   // the run has one of this name with other weights.
   void save(const std::string& name, const State& state);
-  // Before and after save_by_hand(): outside of a fit it needs the folder's lock, as in one.
+  // Before and after save_by_hand(): where no fit has the folder's lock, this has it.
   void lock_by_hand();
   void unlock_by_hand();
   // Writes a checkpoint of this name: it is neither counted for
@@ -155,7 +156,8 @@ class COMPOSER_EXPORT RunSaver {
   std::unique_ptr<MeasuredValues> values_;
   std::unique_ptr<SaveSchedule> schedule_;
   bool in_fit_ = false;
-  bool has_saved_ = false;           // in this process
+  bool has_saved_ = false;  // in this process
+  bool locked_by_hand_ = false;
   std::set<std::string> checked_;    // paths of what calls were answered with
   std::optional<std::int64_t> fit_;  // the number of the one that was begun last
 };

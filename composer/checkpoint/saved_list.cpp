@@ -277,7 +277,7 @@ void SavedList::visit_state(StateVisitor& visit, std::uint64_t weights, std::int
   if (!visit.is_loading()) return;
   if (saved.size() != values.size()) throw CheckpointError("checkpoint: saver/values does not match saver/saved");
   number_ = std::max(number_, number);  // a damaged one that is newer may be there
-  if (metric_.is_set() && !metric_.is_declared() && metric == metric_.name() && better) metric_.prefer(*better);
+  if (metric_.is_set() && !metric_.is_declared() && metric == metric_.name() && better) metric_.prefer(better);
   batches.resize(saved.size(), -1);
   plan_.reset();
   all_.clear();

@@ -30,8 +30,8 @@ class COMPOSER_EXPORT BestMetric {
   std::string name() const { return best_ ? best_->metric : ""; }
   const std::optional<Better>& better() const { return better_; }
   bool is_declared() const { return best_ && best_->better; }
-  void prefer(Better better) { better_ = better; }                      // if the options do not say
-  double value_in(const std::map<std::string, double>& metrics) const;  // NaN: it was not measured on these weights
+  void prefer(const std::optional<Better>& better) { better_ = better; }  // if the options do not say
+  double value_in(const std::map<std::string, double>& metrics) const;    // NaN: it was not measured on these weights
 
  private:
   std::optional<Best> best_;

@@ -44,6 +44,18 @@ void tell_direction(saving::RunSaver& saver, const saving::Best& best, const Fit
       if (join(source.label, '/', source.metrics[i]) == best.metric) saver.prefer(source.better[i]);
 }
 
+// As two lists: a name may be anything.
+void visit_calls(StateVisitor visit, std::map<std::string, std::int64_t>& calls) {
+  std::vector<std::string> names;
+  std::vector<std::int64_t> counts;
+  for (const auto& [name, count] : calls) names.push_back(name), counts.push_back(count);
+  visit("calls", names);
+  visit("call_counts", counts);
+  if (!visit.is_loading()) return;
+  if (names.size() != counts.size()) throw CheckpointError("checkpoint: saver/call_counts does not match saver/calls");
+  for (std::size_t i = 0; i < names.size(); ++i) calls[names[i]] = counts[i];
+}
+
 // Where a plug-in writes, or the trainer.
 std::string place_of(const std::filesystem::path& folder, const std::string& filename) {
   return (saving::canonical_folder(folder) / filename).lexically_normal();
@@ -67,7 +79,7 @@ Checkpoints::~Checkpoints() = default;
 
 void Checkpoints::make_saver(const std::optional<saving::Found>& resumed) {
   const SaveFolder folder = save_folder_of(options_, state_.run_name);
-  saving::SaverOwner owner{.goes_back = !options_.resume_with.empty()};
+  saving::SaverOwner owner{.goes_back = !options_.resume_with.empty(), .resumes = options_.autoresume};
   if (!net::is_uri(folder.given)) {
     trainers_ = std::make_unique<ResumesTogether>(options_, state_.run_name, resumed);
     owner.program = trainers_->program();
@@ -257,15 +269,16 @@ void Checkpoints::check_name(const std::string& name) const {
 // As long as nothing new is trained, the program repeats what it did before: what the run has under that name keeps its
 // weights, unless the program had not come to this call. Once a fit goes on, that is what was saved at this moment: the
 // program had not come to a later call.
-std::string Checkpoints::made_before(const std::string& name, const Resumption& resumption, std::int64_t fit) const {
+std::string Checkpoints::made_before(const std::string& name, const Resumption& resumption, std::int64_t fit,
+                                     bool is_new) const {
   const bool goes_on = !resumption.found;
   if (goes_on && resumption.went_on != saving::moment_of(state_.timestamp)) return {};
   const std::string path = ranks_.same(ranks_.together([&] {
-    const bool is_new = saver_ && !saver_->in_fit() && calls_before_ && calls_ > *calls_before_;
     std::string found = saver_ && !is_new ? saver_->made_before(name, state_) : "";
-    return goes_on && !found.empty() && !is_of(found, fit, state_.timestamp) ? "" : found;
+    if (goes_on && !found.empty() && !is_of(found, fit, state_.timestamp)) found.clear();
+    if (!found.empty()) saver_->check_answer(found);
+    return found;
   }));
-  if (!path.empty() && saver_) saver_->check_answer(path);
   if (!path.empty() && ranks_.first())
     warn(join("save_checkpoint: ", path, " stays as the run has saved it before ", resumption.loaded_from,
               ", because a program that is started again repeats its calls until it trains on; to save what there is ",
@@ -273,17 +286,30 @@ std::string Checkpoints::made_before(const std::string& name, const Resumption& 
   return path;
 }
 
-std::string Checkpoints::save_by_hand(const std::string& name, const Resumption& resumption, std::int64_t fit) {
-  if (saver_ && !saver_->in_fit()) ++calls_;
-  std::string path = made_before(name, resumption, fit);
-  if (!path.empty()) return path;
+// Of this name, and more than there were when what the run goes on from was saved.
+bool Checkpoints::is_new_call(const std::string& name) const {
+  if (!calls_before_) return false;
+  const auto before = calls_before_->find(name), now = calls_.find(name);
+  return now != calls_.end() && now->second > (before == calls_before_->end() ? 0 : before->second);
+}
+
+std::string Checkpoints::save_by_hand(const std::string& name, const Resumption& resumption, std::int64_t fit,
+                                      bool in_fit) {
+  if (!in_fit) ++calls_[name];
+  bool well = false;
+  const auto not_made = c10::make_scope_exit([&] {
+    if (!in_fit && !well) --calls_[name];
+  });
+  std::string path = made_before(name, resumption, fit, !in_fit && is_new_call(name));
+  well = !path.empty();
+  if (well) return path;
   replicas_.compare(/*modes=*/false);
   const auto write = [&] { path = saver_->save_by_hand(name, state_); };
-  ranks_.together([&] {
-    if (saver_) saver_->lock_by_hand();
-  });
   const auto unlock = c10::make_scope_exit([this] {
     if (saver_) saver_->unlock_by_hand();
+  });
+  ranks_.together([&] {
+    if (saver_) saver_->lock_by_hand();
   });
   if (need_all_ranks())
     together_.save(saver_.get(), write, /*by_hand=*/true);
@@ -291,6 +317,7 @@ std::string Checkpoints::save_by_hand(const std::string& name, const Resumption&
     ranks_.together([&] {
       if (saver_) write();
     });
+  well = true;
   replicas_.take_saved();
   share_paths();
   return ranks_.same(path);
@@ -373,12 +400,15 @@ void Checkpoints::visit_state(StateVisitor& visit, std::uint64_t weights) {
   StateDict saved;
   if (!visit.is_loading()) {
     saver_->save_state(saved, weights);
-    saved["calls"] = calls_;
+    Calls all = calls_before_.value_or(Calls());  // the program may repeat only some of them
+    for (const auto& [name, count] : calls_) all[name] = std::max(all[name], count);
+    visit_calls(StateVisitor::saving(saved), all);
   }
   visit("saver", saved);
   if (!visit.is_loading()) return;
   saver_->load_state(saved, state_.timestamp.batch, state_.timestamp, weights);
-  if (const StateValue* const calls = saved.find("calls")) calls_before_ = std::get<std::int64_t>(*calls);
+  StateVisitor inner = StateVisitor::loading(saved, "saver");
+  if (inner.has("calls")) visit_calls(std::move(inner), calls_before_.emplace());
 }
 
 }  // namespace composer

@@ -74,7 +74,7 @@ class Checkpoints {
   void wait_for_mirror() const;
   // By hand, at this moment of that fit. The name is checked before anything is done.
   void check_name(const std::string& name) const;
-  std::string save_by_hand(const std::string& name, const Resumption& resumption, std::int64_t fit);
+  std::string save_by_hand(const std::string& name, const Resumption& resumption, std::int64_t fit, bool in_fit);
 
   // As RunSaver has them.
   void note_begun(const Resumption& resumption);
@@ -111,7 +111,8 @@ class Checkpoints {
   };
 
   void make_saver(const std::optional<saving::Found>& resumed);
-  std::string made_before(const std::string& name, const Resumption& resumption, std::int64_t fit) const;
+  bool is_new_call(const std::string& name) const;
+  std::string made_before(const std::string& name, const Resumption& resumption, std::int64_t fit, bool is_new) const;
   bool is_agreed(bool due) const;
   void save();
   void write();
@@ -127,10 +128,11 @@ class Checkpoints {
   bool begins_again_ = false;  // an earlier process has begun the run, and there is no checkpoint to go on from
   Paths of_rank_0_;            // as another rank knows them
   SavingTogether together_;
-  // Of rank 0: how many checkpoints the program has asked for outside of its fits, which it repeats in this order when
-  // it is started again, and how many of them there were when what the run goes on from was saved; unset: unknown.
-  std::int64_t calls_ = 0;
-  std::optional<std::int64_t> calls_before_;
+  // Of rank 0: how often the program has asked for a checkpoint of each name outside of its fits, which it does again
+  // when it is started again; and how often when what the run goes on from was saved; unset: unknown.
+  using Calls = std::map<std::string, std::int64_t>;
+  Calls calls_;
+  std::optional<Calls> calls_before_;
   std::map<std::string, const void*> writers_;  // of plug-ins' checkpoints, by folder and filename
 };
 

@@ -361,8 +361,9 @@ std::string Trainer::save_checkpoint(const std::string& name) {
   trainer.calls.require_own_weights("save_checkpoint", trainer.engine);
   if (trainer.fit) trainer.calls.require_exact_place("save_checkpoint");
   trainer.checkpoints.check_name(name);
-  return trainer.located(
-      [&] { return trainer.checkpoints.save_by_hand(name, trainer.resumption, trainer.fits.number()); });
+  return trainer.located([&] {
+    return trainer.checkpoints.save_by_hand(name, trainer.resumption, trainer.fits.number(), trainer.fit.has_value());
+  });
 }
 
 std::vector<std::string> Trainer::saved_checkpoints() const { return impl().checkpoints.paths(); }

@@ -84,7 +84,7 @@ bool OwnDescriptor::close() {
 // waits for that.
 bool OwnDescriptor::try_lock() const {
   using Clock = std::chrono::steady_clock;
-  Clock::time_point latest = Clock::now() + std::chrono::seconds(5);
+  Clock::time_point latest = Clock::now() + std::chrono::seconds(10);
   int looks = 0;  // at a process that lives
   while (::flock(number_, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return false;

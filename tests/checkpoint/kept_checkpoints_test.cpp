@@ -708,6 +708,50 @@ TEST_CASE("A name that a program gives twice, for other weights, has the later o
   }
 }
 
+TEST_CASE("A checkpoint by hand stays when a program that does not ask for it has gone on with the run meanwhile") {
+  const test::Folder folder;
+  const auto options = [&](const Time& until) {
+    TrainerOptions made = test::tiny_options();
+    made.save_folder = folder / "ck";
+    made.save_interval = "1ba";
+    made.max_duration = until;
+    return made;
+  };
+  const auto batch_of = [](const std::string& path) { return saving::open_checkpoint(path).manifest.time.batch; };
+  CHECK(batch_of(Trainer(options("2ep")).save_checkpoint("init")) == 0);
+  Trainer(options("1ep")).fit();
+  CHECK(batch_of(Trainer(options("2ep")).save_checkpoint("init")) == 0);
+}
+
+TEST_CASE("A call in a fit that is skipped when the program is started again does not shift those after it") {
+  struct Killed : std::exception {};
+  const test::Folder folder;
+  const auto program = [&](bool dies) {
+    TrainerOptions options = test::tiny_options();
+    options.max_duration.reset();
+    options.save_folder = folder / "ck";
+    options.save_interval = "1ba";
+    options.callbacks = {test::At([&](Event event, const State& state) {
+      if (dies && event == Event::BATCH_START && state.timestamp.batch == 6) throw Killed();
+    })};
+    Trainer trainer(std::move(options));
+    std::vector<std::int64_t> batches;
+    const auto save = [&](const char* name) {
+      batches.push_back(saving::open_checkpoint(trainer.save_checkpoint(name)).manifest.time.batch);
+    };
+    trainer.begin({.duration = "1ep"});
+    while (trainer.step()) {
+    }
+    save("within");
+    trainer.end();
+    save("after");
+    trainer.fit("1ep");
+    return batches;
+  };
+  CHECK_THROWS(program(true));
+  CHECK(program(false) == std::vector<std::int64_t>{4, 4});
+}
+
 TEST_CASE("A name that is given after each of several fits keeps what it had when the program is started again") {
   struct Killed : std::exception {};
   const test::Folder folder;

@@ -129,7 +129,8 @@ void list_as_names(Json& expected, const Json&) {
   const std::string count = std::to_string(saved.size());
   items.push_back({"saver/batches", "tensor[" + count + "]:int64"});
   items.push_back({"saver/by_hand/size", "int"});
-  items.push_back({"saver/calls", "int"});
+  items.push_back({"saver/call_counts", "tensor[0]:int64"});
+  items.push_back({"saver/calls/size", "int"});
   items.push_back({"saver/current/size", "int"});
   items.push_back({"saver/current/0", "str"});  // the one with the weights of this checkpoint: itself
   items.push_back({"saver/metric", "str"});
