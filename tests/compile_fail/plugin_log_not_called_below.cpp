@@ -1,4 +1,4 @@
-// error: log_metrics.{1,4}... is not called, because a base of the class overrides log_record|log_metrics() is not
+// error: is not called, because a base of the class overrides
 // called
 #include <utility>
 
