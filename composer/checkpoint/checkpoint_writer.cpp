@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "composer/checkpoint/retry_pauses.h"
 #include "composer/checkpoint/state_file.h"
 #include "composer/core/error.h"
+#include "composer/util/random_text.h"
 
 namespace composer::saving {
 namespace {
@@ -31,12 +31,7 @@ SaverOptions with_run_id(SaverOptions options) {
 
 }  // namespace
 
-std::string new_id() {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < 16; ++i) id += "0123456789abcdef"[random() & 15];
-  return id;
-}
+std::string new_id() { return util::random_text(16); }
 
 struct CheckpointWriter::Job {
   Manifest manifest;

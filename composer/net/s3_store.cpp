@@ -6,7 +6,6 @@
 #include <ctime>
 #include <exception>
 #include <map>
-#include <random>
 #include <utility>
 #include <variant>
 
@@ -15,6 +14,7 @@
 #include "composer/net/digest.h"
 #include "composer/net/server_message.h"
 #include "composer/util/environment.h"
+#include "composer/util/random_text.h"
 
 namespace composer::net {
 namespace {
@@ -66,13 +66,6 @@ std::string joined_etag(const std::vector<std::string>& parts) {
     bytes += bytes_of(etag);
   }
   return join(md5(bytes), '-', parts.size());
-}
-
-std::string new_mark() {
-  std::random_device random;
-  std::string mark;
-  for (int i = 0; i < 16; ++i) mark += "0123456789abcdef"[random() & 15];
-  return mark;
 }
 
 // Whether other credentials may help. Responses to HEAD have no code.
@@ -281,7 +274,7 @@ class S3Store final : public RemoteStore {
   void put_in_parts(const fs::path& file, std::uint64_t size, const std::string& name, const std::stop_token& stop) {
     const std::uint64_t part_size = s3_part_size(size, part_size_);
     const std::string path = key(name);
-    const std::string mark = new_mark();
+    const std::string mark = util::random_text(16);
     const HttpResponse begun = call("POST", path, {{"uploads", ""}}, {}, stop, {}, {{kMark, mark}});
     const std::string id = xml_text(begun.body, "UploadId");
     if (id.empty()) throw HttpError("POST " + uri_of(name) + ": the server began no upload in parts", 200, "", true);

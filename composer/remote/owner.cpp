@@ -9,7 +9,6 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <random>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -19,19 +18,13 @@
 #include "composer/remote/checkpoints.h"
 #include "composer/remote/files.h"
 #include "composer/util/checksum.h"
+#include "composer/util/random_text.h"
 
 namespace composer {
 namespace {
 
 namespace fs = std::filesystem;
 using Fields = std::map<std::string, std::string>;  // lines "name: value"
-
-std::string new_token() {
-  std::random_device random;
-  std::string token;
-  for (int i = 0; i < 16; ++i) token += "0123456789abcdef"[random() & 15];
-  return token;
-}
 
 // Runs of other names may save below the same URI.
 std::string file_of(const std::string& run_name) {
@@ -109,7 +102,7 @@ std::string shown(Fields& owner) {
 }  // namespace
 
 RemoteOwner::RemoteOwner(std::string run_name)
-    : run_name_(std::move(run_name)), file_(file_of(run_name_)), token_(new_token()), began_(Clock::now()) {}
+    : run_name_(std::move(run_name)), file_(file_of(run_name_)), token_(util::random_text(16)), began_(Clock::now()) {}
 
 void RemoteOwner::begin(Clock::time_point at) {
   lost_.clear();

@@ -7,7 +7,6 @@
 #include <exception>
 #include <filesystem>
 #include <limits>
-#include <random>
 #include <string_view>
 #include <utility>
 
@@ -27,6 +26,7 @@
 #include "composer/step/side_stream.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
+#include "composer/util/random_text.h"
 
 namespace composer {
 namespace {
@@ -40,11 +40,8 @@ std::string name_of_run(const std::string& given) {
   gmtime_r(&now, &utc);
   std::array<char, 32> text{};
   std::strftime(text.data(), text.size(), "run-%Y%m%d-%H%M%S-", &utc);
-  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
-  std::string name = text.data();
-  std::random_device random;  // two runs may begin in the same second
-  for (int i = 0; i < 6; ++i) name += kDigits[random() % kDigits.size()];
-  return name;
+  // Two runs may begin in the same second.
+  return text.data() + util::random_text(6, "0123456789abcdefghijklmnopqrstuvwxyz");
 }
 
 std::uint64_t current_seed() {
