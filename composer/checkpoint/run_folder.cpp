@@ -36,13 +36,14 @@ bool is_or_follows(std::string_view name, std::string_view other) {
 }
 
 // What cannot be read is no checkpoint under its new name.
-void rename_damaged(const std::filesystem::path& path, const std::string& why) {
+void rename_damaged(const std::filesystem::path& path, const std::string& why, FileSystem& files) {
   std::filesystem::path to = path;
   to += kDamaged;
-  for (int number = 2; std::filesystem::exists(to); ++number) to = join(path.string(), kDamaged, '-', number);
-  std::filesystem::rename(path, to);
+  for (int number = 2; files.type(to) != FileSystem::Type::NONE; ++number)
+    to = join(path.string(), kDamaged, '-', number);
+  files.rename(path, to);
   const std::filesystem::path manifest = to / Manifest::kFileName;
-  std::filesystem::rename(manifest, manifest.string() + kDamaged);
+  files.rename(manifest, manifest.string() + kDamaged);
   warn(join("checkpoint: ", path.string(), " ", why, "; it is ", to.string(), " from now on"));
 }
 
@@ -67,22 +68,28 @@ std::vector<Found> RunFolder::all() const {
 }
 
 // Who begins the run at the same time gives it another id.
-void RunFolder::check_newcomers() const {
-  if (!seen_) return;
+std::vector<Found> RunFolder::all_seen() const {
+  std::vector<Found> there = all();
+  if (!seen_) return there;
   const SaverOptions& own = saver_.options();
-  for (const Found& found : all()) {
+  for (const Found& found : there) {
     const Manifest& one = found.manifest;
     const bool is_of_run = one.run_id == own.run_id || (one.run_name == run_.name && run_.resumes && !own.overwrite);
     if (is_of_run && !one.weights_only && !seen_->contains(one.id) && !saver_.list().knows(one.id)) fail_unseen(found);
   }
+  return there;
+}
+
+void RunFolder::make_and_lock() {
+  saver_.writer().folder().probe();
+  lock_ = std::make_unique<RunLock>(saver_.options().folder, run_.name);
 }
 
 void RunFolder::lock() {
   if (lock_) return;
   locks_ = true;
   try {
-    saver_.writer().folder().probe();  // creates the folder
-    lock_ = std::make_unique<RunLock>(saver_.options().folder, run_.name);
+    make_and_lock();
   } catch (const std::filesystem::filesystem_error& error) {
     fail(error);
   }
@@ -97,9 +104,8 @@ void RunFolder::lock_between_fits() try {
   lock();
   if (!lock_) return;
   check_newest();
-  check_newcomers();
-  for (const Found& found : run_.goes_back ? all() : std::vector<Found>())
-    if (found.manifest.run_id == saver_.options().run_id) saver_.list().count_from(found.manifest);
+  for (const Found& found : all_seen())
+    if (run_.goes_back && found.manifest.run_id == saver_.options().run_id) saver_.list().count_from(found.manifest);
 } catch (...) {
   unlock();
   throw;
@@ -109,8 +115,7 @@ void RunFolder::lock_between_fits() try {
 void RunFolder::lock_if_missed() {
   if (lock_ || !locks_) return;
   try {
-    saver_.writer().folder().probe();
-    lock_ = std::make_unique<RunLock>(saver_.options().folder, run_.name);
+    make_and_lock();
     check_newest();
   } catch (const std::filesystem::filesystem_error&) {
     lock_.reset();
@@ -142,8 +147,7 @@ void RunFolder::delete_later() {
   const SaverOptions& own = saver_.options();
   SavedList& list = saver_.list();
   std::vector<std::string> retired = list.retired();
-  check_newcomers();
-  for (const Found& found : all()) {
+  for (const Found& found : all_seen()) {
     const Manifest& one = found.manifest;
     if (one.run_id != own.run_id || (resumed_ && !is_older(*resumed_, one))) continue;
     if (!one.by_hand && is_or_follows(one.name, format_name(run_.filename, run_.name, &one.time)))
@@ -189,7 +193,7 @@ void RunFolder::check_conflicts(const Timestamp& now) const {
   };
   auto conflict = find();
   for (; conflict && conflict->damaged && resumed_ && lock_; conflict = find())
-    rename_damaged(conflict->path, conflict->reason);
+    rename_damaged(conflict->path, conflict->reason, saver_.writer().files());
   if (!conflict || (own.overwrite && conflict->foreign)) return;
   const OptionNames& names = own.names;
   const bool never_resumes = run_.weights_only && conflict->foreign && names.are_of_trainer();

@@ -68,8 +68,10 @@ class RunFolder {
   bool has_resumed() const { return resumed_.has_value(); }
 
  private:
-  void check_newcomers() const;
+  void make_and_lock();
   std::vector<Found> all() const;
+  // The same. Throws CheckpointError if another trainer has written one of the run since this was made.
+  std::vector<Found> all_seen() const;
 
   Saver& saver_;
   Run run_;

@@ -284,8 +284,7 @@ void RunSaver::check_name_by_hand(const std::string& name, const State& state) c
   check_by_hand(format_name(name, state.run_name, &state.timestamp), state);
 }
 
-// A program may give a name again for weights that it has changed since, which the earlier call is no answer to. A
-// mirror may have a checkpoint that this machine has not.
+// A mirror may have one that this machine has not.
 std::string RunSaver::made_before(const std::string& name, const State& state) const {
   std::string made = format_name(name, state.run_name, &state.timestamp);
   check_by_hand(made, state);

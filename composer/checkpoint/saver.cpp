@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "composer/checkpoint/parts.h"
@@ -43,17 +42,18 @@ void Saver::wait() {
   writer_.rethrow();
 }
 
-// A mirror may have one that this machine has not. Errors of the disk are told when the new one is written.
+// A mirror may have one that this machine has not. Errors of the disk are told when something is written.
+bool Saver::is_gone(const std::string& name) const {
+  try {
+    return !options().mirror && writer_.files().type(options().folder / name) == FileSystem::Type::NONE;
+  } catch (const FileError&) {
+    return false;
+  }
+}
+
 void Saver::choose_name(Manifest& manifest, const Planned& planned) {
   wait();
   list_.drop_plan();
-  const auto is_gone = [this](const std::string& name) {
-    try {
-      return !options().mirror && writer_.files().type(options().folder / name) == FileSystem::Type::NONE;
-    } catch (const FileError&) {
-      return false;
-    }
-  };
   const auto is_free = [this](const std::string& name) {
     const std::filesystem::path path = options().folder / name;
     try {
@@ -62,7 +62,8 @@ void Saver::choose_name(Manifest& manifest, const Planned& planned) {
       return true;
     }
   };
-  auto [name, value] = list_.choose_name(manifest, planned, {.is_gone = is_gone, .is_free = is_free});
+  auto [name, value] = list_.choose_name(
+      manifest, planned, {.is_gone = [this](const std::string& there) { return is_gone(there); }, .is_free = is_free});
   manifest.name = std::move(name);
   if (value) manifest.metrics.emplace(options().best->metric, *value);
 }
@@ -115,14 +116,8 @@ void Saver::visit_state(StateVisitor& visit, std::uint64_t weights, std::int64_t
                              options().mirror ? options().mirror->undeleted() : std::vector<std::string>());
   wait();
   list_.visit_state(visit, weights, batch, {});
-  const auto is_gone = [this](const std::string& name) {
-    std::error_code unknown;
-    return !std::filesystem::exists(options().folder / name, unknown) && !unknown &&
-           !std::filesystem::exists(options().folder / (name + kSpare), unknown) && !unknown;
-  };
-  if (!options().mirror)
-    for (const std::string& name : list_.names())
-      if (is_gone(name)) list_.drop(name);
+  for (const std::string& name : list_.names())
+    if (is_gone(name) && is_gone(name + kSpare)) list_.drop(name);
   if (!options().best) return;
   for (const std::string& name : list_.names()) try {
       const Manifest there = open_checkpoint(options().folder / name, writer_.files()).manifest;

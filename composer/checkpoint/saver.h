@@ -50,6 +50,7 @@ class COMPOSER_EXPORT Saver {
   const SaverOptions& options() const { return writer_.options(); }
 
  private:
+  bool is_gone(const std::string& name) const;
   SavedList list_;
   CheckpointWriter writer_;
 };
