@@ -24,49 +24,58 @@
 namespace composer::saving::run_lock_test {
 namespace {
 
+// A process that has the lock, until it is killed.
+class Holder {
+ public:
+  // `prepare` is called there.
+  explicit Holder(
+      const test::Folder& folder, const std::function<void()>& prepare = [] {}) {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const RunLock lock(folder.path(), "r");
+      prepare();
+      if (::write(ready[1], "x", 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    ::close(ready[0]), ::close(ready[1]);
+  }
+  pid_t pid() const { return pid_; }
+  void kill() const { ::kill(pid_, SIGKILL); }
+  void wait() const { ::waitpid(pid_, nullptr, 0); }
+
+ private:
+  pid_t pid_ = -1;
+};
+
 TEST_CASE("Another process that trains the run is named, and its death frees the folder") {
   const test::Folder folder;
-  int ready[2];
-  REQUIRE(::pipe(ready) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const RunLock lock(folder.path(), "r");
-    if (::write(ready[1], "x", 1) != 1) ::_exit(1);
-    for (;;) ::pause();
-  }
-  char byte = 0;
-  REQUIRE(::read(ready[0], &byte, 1) == 1);
-  CHECK_THROWS_WITH_AS(RunLock(folder.path(), "r"), doctest::Contains(join("process ", child, " on ").c_str()),
+  const Holder other(folder);
+  CHECK_THROWS_WITH_AS(RunLock(folder.path(), "r"), doctest::Contains(join("process ", other.pid(), " on ").c_str()),
                        ConfigError);
   CHECK_THROWS_WITH_AS(RunLock(folder.path(), "r"), doctest::Contains(folder.path().c_str()), ConfigError);
   CHECK_NOTHROW(RunLock(folder.path(), "another run"));
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
+  other.kill();
+  other.wait();
   CHECK_NOTHROW(RunLock(folder.path(), "r"));
   CHECK_NOTHROW(RunLock(folder.path(), "r"));
   CHECK(std::filesystem::is_empty(folder.path()));
-  ::close(ready[0]), ::close(ready[1]);
 }
 
 TEST_CASE("A process that was killed and is not gone yet is waited for") {
   constexpr std::size_t kBytes = std::size_t{256} << 20;  // which the system takes its time to free
   const test::Folder folder;
-  int ready[2];
-  REQUIRE(::pipe(ready) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const RunLock lock(folder.path(), "r");
+  const Holder other(folder, [] {
     const void* memory =
         ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (memory == MAP_FAILED || ::write(ready[1], "x", 1) != 1) ::_exit(1);
-    for (;;) ::pause();
-  }
-  char byte = 0;
-  REQUIRE(::read(ready[0], &byte, 1) == 1);
-  ::kill(child, SIGKILL);
+    if (memory == MAP_FAILED) ::_exit(1);
+  });
+  other.kill();
   CHECK_NOTHROW(RunLock(folder.path(), "r"));
-  ::waitpid(child, nullptr, 0);
-  ::close(ready[0]), ::close(ready[1]);
+  other.wait();
 }
 
 TEST_CASE("A lock whose folder was renamed is not in place, and leaves that of the new folder alone") {

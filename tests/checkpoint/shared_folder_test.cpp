@@ -266,5 +266,33 @@ TEST_CASE("A resumed Trainer that has written a checkpoint by hand before its fi
   CHECK(resumed.state().timestamp.batch == 12);
 }
 
+TEST_CASE("A run goes on beside a checkpoint whose manifest is damaged, and keeps what is left of it") {
+  const test::Folder folder;
+  const auto options = [&](const Time& until) {
+    TrainerOptions made = test::tiny_options();
+    made.save_folder = folder / "ck";
+    made.save_interval = "1ba";
+    made.max_duration = until;
+    return made;
+  };
+  Trainer(options("1ep")).fit();
+  const std::filesystem::path newest = std::filesystem::canonical(folder / "ck/latest");
+  std::fstream file(newest / Manifest::kFileName, std::ios::in | std::ios::out);
+  file.seekp(20);
+  file.put('#');
+  file.close();
+  const test::Warnings warnings;
+  Trainer trainer(options("2ep"));
+  CHECK(trainer.state().timestamp.batch == 3);
+  trainer.fit();
+  CHECK(trainer.state().timestamp.epoch == 2);
+  CHECK(warnings.say(".damaged from now on"));
+  CHECK(std::filesystem::exists(newest.string() + ".damaged/model.safetensors"));
+  CHECK_FALSE(saving::open_checkpoint(newest).manifest.id.empty());  // written again
+  const test::Warnings later;
+  CHECK(Trainer(options("2ep")).state().timestamp.batch == 8);
+  CHECK_FALSE(later.say("damaged"));
+}
+
 }  // namespace
 }  // namespace composer::saving::shared_folder_test
