@@ -1,4 +1,6 @@
 // algorithms.json: what the functions of the algorithms make of recorded tensors and random numbers.
+#include "tests/replay/algorithms.h"
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -10,13 +12,8 @@
 #include "composer/algorithms/label_smoothing.h"
 #include "composer/algorithms/mixup.h"
 #include "composer/algorithms/registry.h"
-#include "tests/replay/algorithms_augmentations.h"
-#include "tests/replay/algorithms_depth.h"
-#include "tests/replay/algorithms_images.h"
-#include "tests/replay/algorithms_models.h"
-#include "tests/replay/algorithms_surgery.h"
-#include "tests/replay/algorithms_training.h"
 #include "tests/replay/errors.h"
+#include "tests/replay/make.h"
 #include "tests/replay/recorded.h"
 #include "tests/replay/replay.h"
 
@@ -91,37 +88,26 @@ Outcome mixup_batch(const Json& c, const Recorded& tensors) {
 }
 
 Outcome gen_mixing_coef(const Json& c, const Recorded&) {
-  const Json& log = c.at("random_log");
-  std::size_t drawn = 0;
+  RandomLog random(c.at("random_log"));
   Json got = Json::array();
   for (std::size_t i = 0; i < c.at("coefficients").size(); ++i)
-    got.push_back(algorithms::gen_mixing_coef(c.at("alpha").get<double>(), [&](double a, double b) {
-      const Json& draw = log.at(drawn++);
-      if (draw.at("args") != Json({a, b})) throw std::runtime_error("other parameters were recorded");
-      return draw.at("value").get<double>();
+    got.push_back(algorithms::gen_mixing_coef(c.at("alpha"), [&](double a, double b) -> double {
+      return random.next("np.random.beta", {a, b});
     }));
-  if (drawn != log.size()) return wrong("fewer random numbers were drawn than recorded");
+  if (!random.is_used_up()) return wrong("fewer random numbers were drawn than recorded");
   return judge(c, c.at("coefficients"), got, algorithms_rules());
 }
 
 Outcome cutout_batch(const Json& c, const Recorded& tensors) {
-  const Json& log = c.at("random_log");
-  std::size_t drawn = 0;
-  const auto sample = [&](std::int64_t low, std::int64_t high) {
-    const Json& draw = log.at(drawn++);
-    const auto first = draw.at("args").at(0).get<std::int64_t>();
-    const bool both = draw.contains("kwargs");  // otherwise `first` is the upper bound
-    if (low != (both ? first : 0) || high != (both ? draw["kwargs"].at("high").get<std::int64_t>() : first))
-      throw std::runtime_error("other bounds were recorded");
-    return draw.at("value").get<std::int64_t>();
-  };
+  RandomLog random(c.at("random_log"));
   const at::Tensor input = tensors.at("in.input");
-  const auto holes = algorithms::cutout_holes(input.size(-2), input.size(-1),
-                                              {.num_holes = c.at("num_holes").get<std::int64_t>(),
-                                               .length = c.at("length").get<double>(),
-                                               .uniform_sampling = c.value("uniform_sampling", false)},
-                                              sample);
-  if (drawn != log.size()) return wrong("fewer random numbers were drawn than recorded");
+  const auto holes =
+      algorithms::cutout_holes(input.size(-2), input.size(-1),
+                               {.num_holes = c.at("num_holes"),
+                                .length = c.at("length"),
+                                .uniform_sampling = c.value("uniform_sampling", false)},
+                               [&](std::int64_t low, std::int64_t high) { return random.integer(low, high); });
+  if (!random.is_used_up()) return wrong("fewer random numbers were drawn than recorded");
   return judge(c, to_json(tensors.at("out.input")), to_json(algorithms::cutout_batch(input, holes)),
                algorithms_rules());
 }
@@ -166,71 +152,87 @@ Outcome apply_gradient_clipping(const Json& c, const Recorded& tensors) {
   return judge(c, want, clipped(1e-3), {weights_have_a_smallest_norm(&tensors)}, tolerance);
 }
 
-// The name in the registry for the class of each algorithm whose constructor is compared.
-const std::map<std::string, std::string> kConstructors = {
-    {"Alibi constructor", "alibi"},
-    {"AugMix constructor", "augmix"},
-    {"BlurPool constructor", "blurpool"},
-    {"ChannelsLast constructor", "channels_last"},
-    {"ColOut constructor", "colout"},
-    {"CutMix constructor", "cutmix"},
-    {"CutOut constructor", "cutout"},
-    {"Factorize constructor", "factorize"},
-    {"GatedLinearUnits constructor", "gated_linear_units"},
-    {"GhostBatchNorm constructor", "ghost_batchnorm"},
-    {"GradientClipping constructor", "gradient_clipping"},
-    {"GyroDropout constructor", "gyro_dropout"},
-    {"LabelSmoothing constructor", "label_smoothing"},
-    {"LayerFreezing constructor", "layer_freezing"},
-    {"LowPrecisionLayerNorm constructor", "low_precision_layernorm"},
-    {"MixUp constructor", "mixup"},
-    {"NoOpModel constructor", "no_op_model"},
-    {"ProgressiveResizing constructor", "progressive_resizing"},
-    {"RandAugment constructor", "randaugment"},
-    {"SAM constructor", "sam"},
-    {"SelectiveBackprop constructor", "selective_backprop"},
-    {"SeqLengthWarmup constructor", "seq_length_warmup"},
-    {"SqueezeExcite constructor", "squeeze_excite"},
-    {"StochasticDepth constructor", "stochastic_depth"},
-    {"WeightStandardization constructor", "weight_standardization"}};
+// The name in the registry for the class of each algorithm.
+const std::map<std::string, std::string> kEntries = {{"Alibi", "alibi"},
+                                                     {"AugMix", "augmix"},
+                                                     {"BlurPool", "blurpool"},
+                                                     {"ChannelsLast", "channels_last"},
+                                                     {"ColOut", "colout"},
+                                                     {"CutMix", "cutmix"},
+                                                     {"CutOut", "cutout"},
+                                                     {"EMA", "ema"},
+                                                     {"Factorize", "factorize"},
+                                                     {"GatedLinearUnits", "gated_linear_units"},
+                                                     {"GhostBatchNorm", "ghost_batchnorm"},
+                                                     {"GradientClipping", "gradient_clipping"},
+                                                     {"GyroDropout", "gyro_dropout"},
+                                                     {"LabelSmoothing", "label_smoothing"},
+                                                     {"LayerFreezing", "layer_freezing"},
+                                                     {"LowPrecisionLayerNorm", "low_precision_layernorm"},
+                                                     {"MixUp", "mixup"},
+                                                     {"NoOpModel", "no_op_model"},
+                                                     {"ProgressiveResizing", "progressive_resizing"},
+                                                     {"RandAugment", "randaugment"},
+                                                     {"SAM", "sam"},
+                                                     {"SelectiveBackprop", "selective_backprop"},
+                                                     {"SeqLengthWarmup", "seq_length_warmup"},
+                                                     {"SWA", "swa"},
+                                                     {"SqueezeExcite", "squeeze_excite"},
+                                                     {"StochasticDepth", "stochastic_depth"},
+                                                     {"WeightStandardization", "weight_standardization"}};
 
 // The flags of each row of constructor arguments, or its error. `find_unused_parameters` and `backwards_create_graph`
 // are for wrappers of models that are not there; a text that makes the object again is Python's.
-Outcome construct(const Json& c, const std::string& entry) {
+Outcome construct(const Json& c, const Recorded&) {
+  const auto function = c.at("function").get<std::string>();
+  const std::string name = function.substr(0, function.find(' '));
   Json recorded = Json::array(), got = Json::array();
   for (const Json& row : c.at("rows")) {
     Json want = without_message(row.at("result"));
     for (const char* of_python : {"repr", "find_unused_parameters", "backwards_create_graph"}) want.erase(of_python);
     recorded.push_back(want);
-    Settings settings;
-    for (const auto& [name, value] : row.at("kwargs").items())
-      if (name != "target_layer_name") settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    Json arguments = row.at("kwargs");
+    arguments.erase("target_layer_name");
     got.push_back(result_of(want, [&]() -> Json {
-      const Algorithms made = algorithms::registry().find(entry).make(settings);
-      return {{"required_on_load", made.list().front().object->required_on_load()}};
+      return {{"required_on_load", make_algorithm(name, settings_of(arguments))->required_on_load()}};
     }));
   }
   return judge(c, recorded, got, algorithms_rules());
 }
 
 Outcome run_algorithms(const Json& c, const Context& context) {
-  using Handler = Outcome (*)(const Json&, const Recorded&);
-  static const std::map<std::string, Handler> handlers = {{"smooth_labels", smooth_labels},
-                                                          {"cutout_batch", cutout_batch},
-                                                          {"mixup_batch", mixup_batch},
-                                                          {"_gen_mixing_coef", gen_mixing_coef},
-                                                          {"apply_gradient_clipping", apply_gradient_clipping}};
-  const auto function = c.at("function").get<std::string>();
-  const auto found = handlers.find(function);
-  if (const auto name = kConstructors.find(function); name != kConstructors.end()) return construct(c, name->second);
-  for (const auto& part :
-       {replay_surgery, replay_models, replay_depth, replay_training_algorithm, replay_images, replay_augmentations})
-    if (const auto outcome = part(c, context)) return *outcome;
-  if (found == handlers.end()) return unsupported(function);
+  static const Handlers all = [] {
+    Handlers handlers = {{"smooth_labels", smooth_labels},
+                         {"cutout_batch", cutout_batch},
+                         {"mixup_batch", mixup_batch},
+                         {"_gen_mixing_coef", gen_mixing_coef},
+                         {"apply_gradient_clipping", apply_gradient_clipping}};
+    for (const Handlers& more : {augmentation_handlers(), depth_handlers(), image_handlers(), model_handlers(),
+                                 surgery_handlers(), training_handlers()})
+      handlers.insert(more.begin(), more.end());
+    for (const auto& [name, entry] : kEntries) handlers.emplace(name + " constructor", construct);
+    return handlers;
+  }();
+  const auto found = all.find(c.at("function").get<std::string>());
+  if (found == all.end()) return unsupported(c.at("function"));
   return found->second(c, Recorded(c, context));
 }
 
 }  // namespace
+
+Settings settings_of(const Json& arguments) {
+  Settings settings;
+  for (const auto& [name, value] : arguments.items())
+    if (name != "class")
+      settings[name] = value.is_null() ? "" : value.is_string() ? value.get<std::string>() : value.dump();
+  return settings;
+}
+
+std::shared_ptr<Algorithm> make_algorithm(const std::string& name, const Settings& settings) {
+  const auto entry = kEntries.find(name);
+  if (entry == kEntries.end()) throw Unsupported{"algorithm " + name};
+  return algorithms::registry().find(entry->second).make(settings).list().front().object;
+}
 
 Suite algorithms_suite() {
   Rules all = algorithms_rules();

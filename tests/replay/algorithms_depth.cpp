@@ -1,8 +1,5 @@
 // algorithms.json: residual blocks that are dropped.
-#include "tests/replay/algorithms_depth.h"
-
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -21,6 +18,7 @@
 #include "composer/models/classifier.h"
 #include "composer/optim/sgd.h"
 #include "composer/trainer/trainer.h"
+#include "tests/replay/algorithms.h"
 #include "tests/replay/floating_point.h"
 #include "tests/replay/recorded.h"
 
@@ -247,15 +245,11 @@ const Rules& depth_rules() {
   return all;
 }
 
-std::optional<Outcome> replay_depth(const Json& c, const Context& context) {
-  using Handler = Outcome (*)(const Json&, const Recorded&);
-  static const std::map<std::string, Handler> handlers = {{"apply_stochastic_depth", rates},
-                                                          {"stochastic bottleneck forward", bottleneck},
-                                                          {"_sample_drop", sample_drop},
-                                                          {"StochasticDepth in a training", warmup}};
-  const auto found = handlers.find(c.at("function").get<std::string>());
-  if (found == handlers.end()) return std::nullopt;
-  return found->second(c, Recorded(c, context));
+Handlers depth_handlers() {
+  return {{"apply_stochastic_depth", rates},
+          {"stochastic bottleneck forward", bottleneck},
+          {"_sample_drop", sample_drop},
+          {"StochasticDepth in a training", warmup}};
 }
 
 }  // namespace composer::replay

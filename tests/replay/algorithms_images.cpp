@@ -1,6 +1,4 @@
 // algorithms.json: what algorithms make of batches of images and of tokens.
-#include "tests/replay/algorithms_images.h"
-
 #include <cmath>
 #include <map>
 #include <memory>
@@ -20,6 +18,7 @@
 #include "composer/algorithms/selective_backprop.h"
 #include "composer/algorithms/seq_length_warmup.h"
 #include "composer/models/classifier.h"
+#include "tests/replay/algorithms.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/recorded.h"
 #include "tests/support/fake_run.h"
@@ -43,7 +42,7 @@ Outcome cutmix_batch(const Json& c, const Recorded& tensors) {
     box = {sides[0], sides[1], sides[2], sides[3]};
     permutation = tensors.at("in.indices");
   } else {
-    RecordedRandom random(c.at("random_log"));
+    RandomLog random(c.at("random_log"));
     permutation = random.permutation(input.size(0));
     const double length = c.contains("length") ? c.at("length").get<double>()
                                                : std::sqrt(1 - random.next("np.random.beta").at("value").get<double>());
@@ -82,7 +81,7 @@ Outcome cutmix_boxes(const Json& c, const Recorded&) {
 
 Outcome colout_batch(const Json& c, const Recorded& tensors) {
   const at::Tensor input = tensors.at("in.input");
-  RecordedRandom random(c.at("random_log"));
+  RandomLog random(c.at("random_log"));
   const algorithms::ColOutOptions defaults;
   const auto kept =
       algorithms::colout_kept(input.size(2), input.size(3), c.value("p_row", defaults.p_row),
@@ -97,7 +96,7 @@ Outcome colout_batch(const Json& c, const Recorded& tensors) {
 }
 
 Outcome resize_batch(const Json& c, const Recorded& tensors) {
-  RecordedRandom random(c.at("random_log"));
+  RandomLog random(c.at("random_log"));
   Json bounds = Json::array(), recorded_bounds = Json::array();
   const auto sample = [&](std::int64_t high) {
     const Json& draw = random.next("torch.randint");
@@ -278,7 +277,7 @@ Outcome gyro_dropout(const Json& c, const Recorded& tensors) {
   for (std::size_t i = 0; i < c.at("calls").size(); ++i) {
     const Json& call = c.at("calls").at(i);
     if (call.contains("error")) continue;  // the period was recorded as 0
-    RecordedRandom random(call.at("random_log"));
+    RandomLog random(call.at("random_log"));
     const std::string number = std::to_string(i);
     const at::Tensor x = tensors.at("in.input" + number);
     if (i == 0) {
@@ -384,22 +383,18 @@ const Rules& image_rules() {
   return all;
 }
 
-std::optional<Outcome> replay_images(const Json& c, const Context& context) {
-  using Handler = Outcome (*)(const Json&, const Recorded&);
-  static const std::map<std::string, Handler> handlers = {{"cutmix_batch", cutmix_batch},
-                                                          {"_rand_bbox and _adjust_lambda", cutmix_boxes},
-                                                          {"colout_batch", colout_batch},
-                                                          {"resize_batch", resize_batch},
-                                                          {"ProgressiveResizing in a training", progressive_resizing},
-                                                          {"set_batch_sequence_length", set_batch_sequence_length},
-                                                          {"SeqLengthWarmup at after_dataloader", seq_length_warmup},
-                                                          {"GyroDropoutLayer", gyro_dropout},
-                                                          {"GyroDropoutLayer mask statistics", gyro_dropout_statistics},
-                                                          {"should_selective_backprop", should_selective_backprop},
-                                                          {"select_using_loss", select_using_loss}};
-  const auto found = handlers.find(c.at("function").get<std::string>());
-  if (found == handlers.end()) return std::nullopt;
-  return found->second(c, Recorded(c, context));
+Handlers image_handlers() {
+  return {{"cutmix_batch", cutmix_batch},
+          {"_rand_bbox and _adjust_lambda", cutmix_boxes},
+          {"colout_batch", colout_batch},
+          {"resize_batch", resize_batch},
+          {"ProgressiveResizing in a training", progressive_resizing},
+          {"set_batch_sequence_length", set_batch_sequence_length},
+          {"SeqLengthWarmup at after_dataloader", seq_length_warmup},
+          {"GyroDropoutLayer", gyro_dropout},
+          {"GyroDropoutLayer mask statistics", gyro_dropout_statistics},
+          {"should_selective_backprop", should_selective_backprop},
+          {"select_using_loss", select_using_loss}};
 }
 
 }  // namespace composer::replay

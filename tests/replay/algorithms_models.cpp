@@ -1,6 +1,4 @@
 // algorithms.json: models of a few layers before and after an algorithm, and single layers that algorithms make.
-#include "tests/replay/algorithms_models.h"
-
 #include <map>
 #include <memory>
 #include <set>
@@ -25,6 +23,7 @@
 #include "composer/algorithms/low_precision_layernorm.h"
 #include "composer/algorithms/squeeze_excite.h"
 #include "composer/algorithms/weight_standardization.h"
+#include "tests/replay/algorithms.h"
 #include "tests/replay/recorded.h"
 #include "tests/support/bf16_autocast.h"
 
@@ -318,29 +317,24 @@ const Rules& model_rules() {
   return all;
 }
 
-std::optional<Outcome> replay_models(const Json& c, const Context& context) {
-  using Handler = Outcome (*)(const Json&, const Recorded&);
-  static const std::map<std::string, Handler> handlers = {
-      {"SqueezeExcite2d", squeeze_excite_2d},
-      {"apply_squeeze_excite", apply_squeeze_excite},
-      {"apply_blurpool", apply_blurpool},
-      {"_standardize_weights", standardize_weights},
-      {"apply_weight_standardization", apply_weight_standardization},
-      {"factorize_matrix", factorize_matrix},
-      {"factorize_conv2d", factorize_conv2d},
-      {"FactorizedLinear.set_rank", set_rank},
-      {"_clean_latent_size, _max_rank_with_possible_speedup, factorizing_could_speedup", factorize_ranks},
-      {"apply_factorization", apply_factorization},
-      {"_get_alibi_head_slopes", alibi_slopes},
-      {"register_alibi", register_alibi},
-      {"Alibi at after_dataloader", alibi_batch},
-      {"BERTGatedFFOutput", gated_output},
-      {"apply_low_precision_layernorm", low_precision_layernorm},
-      {"apply_low_precision_groupnorm", low_precision_groupnorm},
-      {"apply_channels_last", apply_channels_last}};
-  const auto found = handlers.find(c.at("function").get<std::string>());
-  if (found == handlers.end()) return std::nullopt;
-  return found->second(c, Recorded(c, context));
+Handlers model_handlers() {
+  return {{"SqueezeExcite2d", squeeze_excite_2d},
+          {"apply_squeeze_excite", apply_squeeze_excite},
+          {"apply_blurpool", apply_blurpool},
+          {"_standardize_weights", standardize_weights},
+          {"apply_weight_standardization", apply_weight_standardization},
+          {"factorize_matrix", factorize_matrix},
+          {"factorize_conv2d", factorize_conv2d},
+          {"FactorizedLinear.set_rank", set_rank},
+          {"_clean_latent_size, _max_rank_with_possible_speedup, factorizing_could_speedup", factorize_ranks},
+          {"apply_factorization", apply_factorization},
+          {"_get_alibi_head_slopes", alibi_slopes},
+          {"register_alibi", register_alibi},
+          {"Alibi at after_dataloader", alibi_batch},
+          {"BERTGatedFFOutput", gated_output},
+          {"apply_low_precision_layernorm", low_precision_layernorm},
+          {"apply_low_precision_groupnorm", low_precision_groupnorm},
+          {"apply_channels_last", apply_channels_last}};
 }
 
 }  // namespace composer::replay

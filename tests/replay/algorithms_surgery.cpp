@@ -1,7 +1,4 @@
 // algorithms.json: the modules that algorithms put into a model, and the functions that these are made of.
-#include "tests/replay/algorithms_surgery.h"
-
-#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -13,6 +10,7 @@
 
 #include "composer/algorithms/blurpool.h"
 #include "composer/algorithms/ghost_batchnorm.h"
+#include "tests/replay/algorithms.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/recorded.h"
 
@@ -105,15 +103,11 @@ Outcome ghost_batchnorm(const Json& c, const Recorded& recorded) {
 
 }  // namespace
 
-std::optional<Outcome> replay_surgery(const Json& c, const Context& context) {
-  using Handler = Outcome (*)(const Json&, const Recorded&);
-  static const std::map<std::string, Handler> handlers = {{"apply_ghost_batchnorm", ghost_batchnorm},
-                                                          {"blur_2d", blur_2d},
-                                                          {"blurmax_pool2d", blurmax_pool2d},
-                                                          {"BlurConv2d.from_conv2d", blur_conv2d}};
-  const auto found = handlers.find(c.at("function").get<std::string>());
-  if (found == handlers.end()) return std::nullopt;
-  return found->second(c, Recorded(c, context));
+Handlers surgery_handlers() {
+  return {{"apply_ghost_batchnorm", ghost_batchnorm},
+          {"blur_2d", blur_2d},
+          {"blurmax_pool2d", blurmax_pool2d},
+          {"BlurConv2d.from_conv2d", blur_conv2d}};
 }
 
 }  // namespace composer::replay

@@ -1,6 +1,4 @@
 // algorithms.json and training.json: EMA, SWA, SAM and LayerFreezing.
-#include "tests/replay/algorithms_training.h"
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -24,26 +22,21 @@
 #include "composer/core/state_dict.h"
 #include "composer/formats/weights.h"
 #include "composer/optim/sgd.h"
+#include "tests/replay/algorithms.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/floating_point.h"
 #include "tests/replay/program.h"
 #include "tests/replay/recorded.h"
+#include "tests/replay/training_run.h"
 
 namespace composer::replay {
 namespace {
 
 namespace nn = torch::nn;
 
-Settings settings_of(const Json& arguments) {
-  Settings settings;
-  for (const auto& [name, value] : arguments.items())
-    settings[name] = value.is_null() ? "" : value.is_string() ? value.get<std::string>() : value.dump();
-  return settings;
-}
-
 template <class T>
-std::shared_ptr<T> make(const char* entry, const Settings& settings) {
-  return std::dynamic_pointer_cast<T>(algorithms::registry().find(entry).make(settings).list().front().object);
+std::shared_ptr<T> make(const char* name, const Settings& settings) {
+  return std::dynamic_pointer_cast<T>(make_algorithm(name, settings));
 }
 
 std::string event_of(const Algorithm& algorithm) {
@@ -60,7 +53,7 @@ Json with_short_times(Json result) {
 }
 
 Json ema_of(const Json& arguments) {
-  const auto ema = make<algorithms::EMA>("ema", settings_of(arguments));
+  const auto ema = make<algorithms::EMA>("EMA", settings_of(arguments));
   return with_short_times({{"smoothing", ema->smoothing()},
                            {"update_interval", to_string(ema->update_interval())},
                            {"ema_start", text_of(ema->local_hparams(), "ema_start")},
@@ -73,7 +66,7 @@ Json swa_of(const Json& arguments) {
     settings.erase("anneal_strategy");
   else  // values of an enum, which has no upper case
     std::ranges::transform(strategy, strategy.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto swa = make<algorithms::SWA>("swa", settings);
+  const auto swa = make<algorithms::SWA>("SWA", settings);
   const StateDict options = swa->local_hparams();
   const Time interval = Time::parse(text_of(options, "update_interval"));
   Json result = {{"match_event", interval.unit() == TimeUnit::BATCH ? "batch_end" : "epoch_end"}};
@@ -94,8 +87,7 @@ Outcome construct(const Json& c, Json (*of)(const Json& arguments)) {
 
 bool is_count(const at::Tensor& tensor) { return !tensor.is_floating_point(); }
 
-Outcome compute_ema(const Json& c, const Context& context) {
-  const Recorded recorded(c, context);
+Outcome compute_ema(const Json& c, const Recorded& recorded) {
   nn::Sequential model{nn::Linear(5, 4), nn::BatchNorm1d(4), nn::ReLU(), nn::Linear(4, 3)};
   convert_floating_point(*model, recorded.at("in.ema.0.weight").scalar_type());
   WeightsByName averages = algorithms::copy_weights(*model);
@@ -123,7 +115,7 @@ Outcome compute_ema(const Json& c, const Context& context) {
   return judge(c, want, got, training_algorithm_rules(), single ? Tolerance{1e-6, 1e-7} : Tolerance{1e-12, 1e-14});
 }
 
-Outcome freeze_schedule(const Json& c) {
+Outcome freeze_schedule(const Json& c, const Recorded&) {
   Json want = Json::array(), got = Json::array();
   for (const Json& row : c.at("rows")) {
     want.push_back(row.at("result"));
@@ -140,7 +132,7 @@ struct Tree final : nn::Module {
   }
 };
 
-Outcome freeze_layers(const Json& c) {
+Outcome freeze_layers(const Json& c, const Recorded&) {
   if (c.at("model") != "mlp") return unsupported("model " + c.at("model").dump());
   Json got = Json::array();
   for (Json row : c.at("rows")) {
@@ -166,12 +158,6 @@ Outcome freeze_layers(const Json& c) {
     got.push_back(row);
   }
   return judge(c, c.at("rows"), got, {});
-}
-
-bool has_algorithm(const Json& c, const char* name) {
-  if (!c.contains("config")) return false;
-  return std::ranges::any_of(c["config"].value("algorithms", Json::array()),
-                             [&](const Json& one) { return one.at("class") == name; });
 }
 
 template <class T>
@@ -230,16 +216,9 @@ void copy_counts(Json& expected, const Json& c) {
   }
 }
 
-void count_once(Json& expected, const Json& c, const Context& context) {
-  const Json theirs = train_by_hand(c, context, {.rates = Rates::COMPOSER, .both_passes = true});
-  if (const auto difference = first_difference(expected, theirs, {1e-10, 1e-14}))
-    throw std::runtime_error("a run that counts both passes is not what was recorded: " + *difference);
-  expected = train_by_hand(c, context, {.rates = Rates::COMPOSER});
-}
-
 }  // namespace
 
-Rules training_run_rules(const Context* context) {
+Rules training_run_rules() {
   return {{.name = "ema_copies_counts",
            .applies_to = "Buffers of whole numbers in EMA, as a batch norm's count of batches",
            .composer_does = "Averages them, and cuts off what is behind the point.",
@@ -254,37 +233,15 @@ Rules training_run_rules(const Context* context) {
            .why = "Schedules, clipping and checkpoints find the optimizer that was given.",
            .matches = [](const Json& c) { return has_algorithm(c, "SAM"); },
            .ours = [](Json& expected,
-                      const Json& c) { expected["optimizer_class_at_end"] = c["config"]["optimizer"]["class"]; }},
-          {.name = "sam_counts_a_batch_once",
-           .applies_to = "Metrics of training, and running statistics of batch norms, in a run with SAM",
-           .composer_does = "Both passes over a batch count, the second with the weights a step uphill.",
-           .we_do = "The metrics are those of the first pass, at the trained weights; the running statistics see the "
-                    "batch once.",
-           .why = "The weights uphill are nobody's model.",
-           .matches = [](const Json& c) { return has_algorithm(c, "SAM"); },
-           .ours = [context](Json& expected, const Json& c) { count_once(expected, c, *context); }}};
+                      const Json& c) { expected["optimizer_class_at_end"] = c["config"]["optimizer"]["class"]; }}};
 }
 
-std::optional<Outcome> replay_training_algorithm(const Json& c, const Context& context) {
-  const auto function = c.at("function").get<std::string>();
-  if (function == "compute_ema") return compute_ema(c, context);
-  if (function == "EMA constructor") return construct(c, ema_of);
-  if (function == "SWA constructor") return construct(c, swa_of);
-  if (function == "_freeze_schedule") return freeze_schedule(c);
-  if (function == "freeze_layers") return freeze_layers(c);
-  return std::nullopt;
-}
-
-bool add_training_algorithm(Algorithms& list, const Json& one) {
-  static const std::map<std::string, std::string> names = {
-      {"EMA", "ema"}, {"SWA", "swa"}, {"SAM", "sam"}, {"LayerFreezing", "layer_freezing"}};
-  const auto found = names.find(one.at("class").get<std::string>());
-  if (found == names.end()) return false;
-  Settings settings = settings_of(one);
-  settings.erase("class");
-  const Algorithms made = algorithms::registry().find(found->second).make(settings);
-  list.add(made.list().front().object);
-  return true;
+Handlers training_handlers() {
+  return {{"compute_ema", compute_ema},
+          {"EMA constructor", [](const Json& c, const Recorded&) { return construct(c, ema_of); }},
+          {"SWA constructor", [](const Json& c, const Recorded&) { return construct(c, swa_of); }},
+          {"_freeze_schedule", freeze_schedule},
+          {"freeze_layers", freeze_layers}};
 }
 
 TrainingAlgorithms::TrainingAlgorithms(const Algorithms& list, const Json& c) : list_(list), case_(c) {}

@@ -12,6 +12,7 @@
 #include "tests/replay/counts.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/program.h"
+#include "tests/replay/rates.h"
 #include "tests/support/sandbox.h"
 
 namespace composer::replay {
@@ -125,9 +126,7 @@ void take_rates_of_schedules(Json& expected, const Json& c) {
     Timestamp& t = at.timestamp;
     t.epoch = row[0], t.batch = row[1], t.batch_in_epoch = row[2];
     t.sample = t.epoch * size + t.batch_in_epoch * batch;
-    double rate = initial;
-    for (const auto& scheduler : schedulers) rate *= scheduler(at);
-    row[4] = rate;
+    row[4] = initial * factor_at(schedulers, at);
   }
 }
 

@@ -20,6 +20,11 @@ struct Outcome {
   std::vector<std::string> rules;  // names of the differences that explain the case
 };
 
+// Thrown for what the library does not have: the case is not supported.
+struct Unsupported {
+  std::string why;
+};
+
 Outcome unsupported(std::string why);
 Outcome wrong(std::string what);
 

@@ -6,8 +6,8 @@
 
 #include "composer/core/event.h"
 #include "tests/replay/events.h"
-#include "tests/replay/make_scheduler.h"
 #include "tests/replay/program.h"
+#include "tests/replay/rates.h"
 
 namespace composer::replay {
 namespace {
@@ -188,9 +188,7 @@ Rule no_lag() {
                   t.iteration = row[ITERATION], t.epoch = row[EPOCH], t.batch = row[BATCH], t.sample = row[SAMPLE];
                   t.token = row[TOKEN], t.batch_in_epoch = row[BATCH_IN_EPOCH];
                   at.dataloader_len = batches_of(c["config"]["train"], trainer_argument(c, "train_subset_num_batches"));
-                  double lr = 0.1;
-                  for (const auto& scheduler : schedulers) lr *= scheduler(at);
-                  row[LR] = lr;
+                  row[LR] = 0.1 * factor_at(schedulers, at);
                 });
               }};
 }

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <iostream>
 #include <regex>
-#include <sstream>
 #include <string>
 
 #include "composer/core/error.h"
@@ -15,6 +14,7 @@
 #include "tests/replay/logged_run.h"
 #include "tests/replay/program.h"
 #include "tests/support/folder.h"
+#include "tests/support/quiet.h"
 
 namespace composer::replay {
 namespace {
@@ -38,20 +38,6 @@ class Printer final : public Callback {
     std::cout << "and the rest of the line\n";
   }
   void fit_end(const State&, Logger&) override { std::cerr << "to the error stream\n"; }
-};
-
-// What it is for the terminal is not for that of the tests.
-class Silent {
- public:
-  explicit Silent(std::ostream& stream) : stream_(stream), before_(stream.rdbuf(text_.rdbuf())) {}
-  ~Silent() { stream_.rdbuf(before_); }
-  Silent(const Silent&) = delete;
-  Silent& operator=(const Silent&) = delete;
-
- private:
-  std::ostringstream text_;
-  std::ostream& stream_;
-  std::streambuf* before_;
 };
 
 std::string without_version(const std::string& line) {
@@ -180,7 +166,7 @@ Outcome run_file_logger(const Json& c, const Context& context) {
   }
   Json got = {{"error", nullptr}};
   {
-    const Silent out(std::cout), err(std::cerr);
+    const test::Quiet quiet;
     try {
       got["lines"] = write(c, context, folder.path());
     } catch (const std::exception& error) {

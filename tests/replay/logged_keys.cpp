@@ -3,62 +3,19 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
-#include <ATen/ATen.h>
-
-#include "composer/algorithms/free_outputs.h"
 #include "composer/core/error.h"
-#include "composer/core/logger.h"
 #include "composer/core/state.h"
-#include "composer/util/loss.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/logged_run.h"
-#include "tests/replay/optimizer_norms.h"
 #include "tests/replay/program.h"
-#include "tests/replay/schedule_walk.h"
-#include "tests/replay/stoppers.h"
+#include "tests/replay/rates.h"
 
 namespace composer::replay {
 namespace {
-
-// Composer calls its loggers once for most keys, we once for several, so keys are compared one by one, in the order in
-// which they come.
-class KeyLogger final : public LoggerDestination {
- public:
-  explicit KeyLogger(Json& result) : result_(result) {
-    result_["keys_in_order"] = Json::array();
-    result_["values"] = result_["hyperparameters"] = Json::object();
-  }
-  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State&) override {
-    for (const auto& [key, value] : metrics) {
-      result_["keys_in_order"].push_back({step, key});
-      result_["values"][std::string(key)].push_back({step, json_of(value)});
-    }
-  }
-  void log_hyperparameters(std::span<const LogEntry> parameters, const State&) override {
-    for (const auto& [key, value] : parameters) result_["hyperparameters"][std::string(key)] = json_of(value);
-  }
-
- private:
-  static Json json_of(const LogValue& value) {
-    if (const auto* tensor = std::get_if<at::Tensor>(&value)) return number(tensor->item<double>());
-    if (const auto* real = std::get_if<double>(&value)) return number(*real);
-    return std::visit(
-        [](const auto& plain) -> Json {
-          if constexpr (std::is_same_v<std::decay_t<decltype(plain)>, at::Tensor>)
-            return {};
-          else
-            return plain;
-        },
-        value);
-  }
-  Json& result_;
-};
 
 Json recorded_keys(const Json& c) {
   Json keys = Json::array();
@@ -170,81 +127,16 @@ void log_activations_whole(Json& expected, const Json&) {
 
 constexpr Tolerance kSingleLogged{1e-5, 1e-6};
 
-// Rates, losses and accuracies of plain SGD without a trainer.
-Json values_by_hand(const Json& config, const Context& context, Rates rates) {
-  const auto model = logged_model(config, context);
-  const std::vector<double> factors = factors_of_logged(config, rates);
-  const auto rate_at = [&](const Timestamp& now) { return 0.1 * factors.at(static_cast<std::size_t>(now.batch)); };
-  const Time max_duration = time_of(config.value("max_duration", Json("1ep")));
-  const std::int64_t samples = config.value("num_samples", 20), size = config.value("batch_size", 4);
-  const std::int64_t length = (samples + size - 1) / size;
-  Json values;
-  Timestamp now;
-  while (!now.reached(max_duration)) {
-    const std::int64_t begin = now.batch_in_epoch * size, count = std::min(size, samples - begin);
-    const Batch batch = {{"input", context.tensors().at("data.x").narrow(0, begin, count)},
-                         {"target", context.tensors().at("data.y").narrow(0, begin, count)}};
-    const at::Tensor logits = model->forward(batch).only();
-    const at::Tensor loss = soft_cross_entropy(logits, batch.at("target"));
-    loss.backward();
-    const double rate = rate_at(now);
-    for (at::Tensor& parameter : model->parameters()) {
-      const at::NoGradGuard no_grad;
-      parameter.sub_(parameter.grad() * rate);
-      parameter.mutable_grad().reset();
-    }
-    values["loss/train/total"].push_back({now.batch, loss.item<double>()});
-    values["metrics/train/MulticlassAccuracy"].push_back(
-        {now.batch, logits.argmax(1).eq(batch.at("target")).to(at::kFloat).mean().item<double>()});
-    now = now.to_next_batch(count);
-    values["lr-SGD/group0"].push_back({now.batch, rate_at(now)});
-    if (now.batch_in_epoch < length) continue;
-    now = now.to_next_epoch();
-    values["metrics/train/MulticlassAccuracy"].push_back(
-        {now.batch, values["metrics/train/MulticlassAccuracy"].back()[1]});
-  }
-  return values;
-}
-
-// With `rates`, a table of these in the place of the schedules.
-Json log_all(const Json& c, const Context& context, std::optional<Rates> rates = {}) {
-  const Json& config = c.at("config");
-  const Json no_choices = Json::array();
-  RandomLog log(no_choices);
-  TrainerOptions options = logged_options(config, context, log);
-  if (rates) options.schedulers = {schedule_table(factors_of_logged(config, *rates))};
-  for (const Json& callback : config.at("callbacks")) {
-    if (callback.at("class") == "FreeOutputs")
-      options.algorithms.add(algorithms::FreeOutputs());
-    else
-      add_callback(options.callbacks, callback);
-  }
-  Json result = {{"error", nullptr}};
-  options.loggers = {std::make_shared<KeyLogger>(result)};
-  try {
-    Trainer(std::move(options)).fit();
-  } catch (const std::exception& error) {
-    result["error"] = cause_result(error, {{"error", without_message(c)["error"]}})["error"];
-  }
-  return result;
-}
-
-// With Composer's rates the recording must come out; then the same with ours. Other runs than those of plain SGD are
-// trained by the trainer, with a table of the rates.
+// With Composer's rates the recording must come out; then the same with ours.
 void values_without_lag(Json& expected, const Json& c, const Context& context) {
-  const Json& config = c["config"];
-  const bool plain = !config.contains("optimizer") && !config.contains("algorithms") &&
-                     !config.contains("device_train_microbatch_size") && config.value("model", "mlp") == "mlp";
-  const auto values_with = [&](Rates rates) {
-    return plain ? values_by_hand(config, context, rates) : log_all(c, context, rates)["values"];
-  };
-  const Json lagging = values_with(Rates::COMPOSER), ours = values_with(Rates::OURS);
-  for (const auto& [key, values] : lagging.items()) {
+  const std::vector<double> factors = factors_of_logged(c, context);
+  const Json composers = log_all(c, context, lagging(factors), {}), ours = log_all(c, context, factors, {});
+  for (const auto& [key, values] : composers["values"].items()) {
     if (key.starts_with("l2_norm/")) continue;  // optimizer_norms.cpp
     if (!expected["values"].contains(key) || expected["values"][key].is_null()) continue;
     if (const auto difference = first_difference(expected["values"][key], values, kSingleLogged))
       throw std::runtime_error("the run with Composer's rates is not what was recorded: " + key + *difference);
-    expected["values"][key] = ours.at(key);
+    expected["values"][key] = ours["values"].at(key);
   }
 }
 
@@ -314,15 +206,11 @@ Rules logged_keys_rules(const Context* context) {
 }
 
 Outcome run_logged_keys(const Json& c, const Context& context) {
-  try {
-    if (c.at("kind") == "stopper") return judge(c, stopper_recording(c), stop(c), logged_keys_rules(&context));
-    const Json recorded = recorded_keys(c);
-    Json got = log_all(c, context);
-    forget_what_varies(got, recorded);
-    return judge(c, recorded, got, logged_keys_rules(&context), kSingleLogged);
-  } catch (const Unsupported& what) {
-    return unsupported(what.why);
-  }
+  if (c.at("kind") == "stopper") return judge(c, stopper_recording(c), stop(c), logged_keys_rules(&context));
+  const Json recorded = recorded_keys(c);
+  Json got = log_all(c, context);
+  forget_what_varies(got, recorded);
+  return judge(c, recorded, got, logged_keys_rules(&context), kSingleLogged);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tests/replay/logged_run.h"
 
 #include <map>
+#include <span>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -9,13 +10,16 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include "composer/algorithms/free_outputs.h"
 #include "composer/callbacks/registry.h"
+#include "composer/core/logger.h"
 #include "composer/data/in_memory.h"
 #include "composer/metrics/classification.h"
 #include "composer/metrics/loss_metrics.h"
 #include "composer/models/classifier.h"
-#include "tests/replay/make_optimizer.h"
+#include "tests/replay/errors.h"
 #include "tests/replay/program.h"
+#include "tests/replay/rates.h"
 
 namespace composer::replay {
 namespace {
@@ -81,6 +85,40 @@ Evaluators logged_evaluators(const Json& config, const Context& context) {
   return list;
 }
 
+// Composer calls its loggers once for most keys, we once for several, so keys are compared one by one, in the order in
+// which they come.
+class KeyLogger final : public LoggerDestination {
+ public:
+  explicit KeyLogger(Json& result) : result_(result) {
+    result_["keys_in_order"] = Json::array();
+    result_["values"] = result_["hyperparameters"] = Json::object();
+  }
+  void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State&) override {
+    for (const auto& [key, value] : metrics) {
+      result_["keys_in_order"].push_back({step, key});
+      result_["values"][std::string(key)].push_back({step, json_of(value)});
+    }
+  }
+  void log_hyperparameters(std::span<const LogEntry> parameters, const State&) override {
+    for (const auto& [key, value] : parameters) result_["hyperparameters"][std::string(key)] = json_of(value);
+  }
+
+ private:
+  static Json json_of(const LogValue& value) {
+    if (const auto* tensor = std::get_if<at::Tensor>(&value)) return number(tensor->item<double>());
+    if (const auto* real = std::get_if<double>(&value)) return number(*real);
+    return std::visit(
+        [](const auto& plain) -> Json {
+          if constexpr (std::is_same_v<std::decay_t<decltype(plain)>, at::Tensor>)
+            return {};
+          else
+            return plain;
+        },
+        value);
+  }
+  Json& result_;
+};
+
 }  // namespace
 
 std::shared_ptr<Model> logged_model(const Json& config, const Context& context) {
@@ -100,11 +138,11 @@ TrainerOptions logged_options(const Json& config, const Context& context, Random
                  "no_metrics", "device_train_microbatch_size", "schedulers", "algorithms", "optimizer", "callbacks",
                  "console_log_interval", "log_traces", "calls"});
   const std::shared_ptr<Model> model = logged_model(config, context);
-  TrainerOptions options{
-      .model = model,
-      .train_dataloader = train_data_of(config, context),
-      .optimizer = make_optimizer(config.value("optimizer", Json{{"class", "SGD"}, {"lr", 0.1}}), *model),
-      .schedulers = schedulers_of(config.value("schedulers", Json::array()))};
+  TrainerOptions options{.model = model,
+                         .train_dataloader = train_data_of(config, context),
+                         .optimizer = make_optimizer(config.value("optimizer", Json{{"class", "SGD"}, {"lr", 0.1}}),
+                                                     optim::parameters_of(*model)),
+                         .schedulers = schedulers_of(config.value("schedulers", Json::array()))};
   if (config.contains("eval")) {
     options.eval_dataloader = logged_evaluators(config, context);
     options.eval_interval = interval_of(config["eval"].at("interval"));
@@ -120,10 +158,34 @@ TrainerOptions logged_options(const Json& config, const Context& context, Random
   return options;
 }
 
-std::vector<double> factors_of_logged(const Json& config, Rates rates) {
-  Json run = config;
-  run["max_duration"] = config.value("max_duration", Json("1ep"));
-  return schedule_factors(run, config.value("num_samples", 20), config.value("batch_size", 4), rates);
+Json log_all(const Json& c, const Context& context, const std::optional<std::vector<double>>& factors,
+             const std::vector<std::shared_ptr<Callback>>& observers) {
+  const Json& config = c.at("config");
+  const Json no_choices = Json::array();
+  RandomLog log(no_choices);
+  TrainerOptions options = logged_options(config, context, log);
+  if (factors) options.schedulers = {schedule_table(*factors)};
+  for (const Json& callback : config.at("callbacks")) {
+    if (callback.at("class") == "FreeOutputs")
+      options.algorithms.add(algorithms::FreeOutputs());
+    else
+      add_callback(options.callbacks, callback);
+  }
+  for (const auto& observer : observers) options.callbacks.add(observer);
+  Json result = {{"error", nullptr}};
+  options.loggers = {std::make_shared<KeyLogger>(result)};
+  try {
+    Trainer(std::move(options)).fit();
+  } catch (const std::exception& error) {
+    result["error"] = cause_result(error, {{"error", without_message(c)["error"]}})["error"];
+  }
+  return result;
+}
+
+std::vector<double> factors_of_logged(const Json& c, const Context& context) {
+  std::vector<double> factors;
+  log_all(c, context, {}, {std::make_shared<FactorRecorder>(c["config"], factors)});
+  return factors;
 }
 
 void add_callback(Callbacks& list, const Json& recorded) {

@@ -1,31 +1,22 @@
 // messages.json: misuse, and whether it ends in an error of a fitting type or a warning. Texts are our own.
 #include "tests/replay/messages.h"
 
-#include <c10/util/Exception.h>
-
 #include "tests/replay/errors.h"
 #include "tests/replay/replay.h"
+#include "tests/support/warnings.h"
 
 namespace composer::replay {
 namespace {
 
-// Counts warnings instead of printing them.
-class WarningCounter final : public c10::WarningHandler {
- public:
-  void process(const c10::Warning&) override { ++count; }
-  int count = 0;
-};
-
 Json commit(const std::function<Json()>& misuse, const Json& recorded) {
   Json got = {{"error", nullptr}, {"result", nullptr}};
-  WarningCounter warnings;
-  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  const test::Warnings warnings;
   try {
     got["result"] = misuse();
   } catch (const std::exception& error) {
     got["error"] = cause_result(error, recorded)["error"];
   }
-  got["warned"] = warnings.count > 0;
+  got["warned"] = !warnings.texts.empty();
   return got;
 }
 

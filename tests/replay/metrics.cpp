@@ -19,6 +19,7 @@
 #include "composer/util/dice_loss.h"
 #include "composer/util/loss.h"
 #include "tests/replay/errors.h"
+#include "tests/replay/recorded.h"
 #include "tests/replay/replay.h"
 
 namespace composer::replay {
@@ -28,22 +29,15 @@ using namespace composer::metrics;
 
 constexpr Tolerance kFloat32{1e-5, 1e-6};
 
-// The tensors of one case, by the rest of their name.
-class Tensors {
- public:
-  Tensors(const Json& c, const Context& context) : prefix_(c["id"].get<std::string>() + "/"), all_(context.tensors()) {}
-  at::Tensor find(const std::string& name) const {  // undefined if there is none
-    const auto found = all_.find(prefix_ + name);
-    return found == all_.end() ? at::Tensor() : found->second;
-  }
-  at::Tensor at(const std::string& name) const { return all_.at(prefix_ + name); }
-  Outputs predictions(std::size_t batch) const { return at("batch" + std::to_string(batch) + ".preds"); }
-  Batch batch(std::size_t batch) const { return {{"target", at("batch" + std::to_string(batch) + ".target")}}; }
-
- private:
-  std::string prefix_;
-  const Context::Tensors& all_;
-};
+at::Tensor find(const Recorded& tensors, const std::string& name) {  // undefined if there is none
+  return tensors.contains(name) ? tensors.at(name) : at::Tensor();
+}
+Outputs predictions_of(const Recorded& tensors, std::size_t batch) {
+  return tensors.at("batch" + std::to_string(batch) + ".preds");
+}
+Batch batch_of(const Recorded& tensors, std::size_t batch) {
+  return {{"target", tensors.at("batch" + std::to_string(batch) + ".target")}};
+}
 
 Json nested(const at::Tensor& tensor) {
   if (tensor.dim() == 0) return number(tensor.item<double>());
@@ -60,11 +54,6 @@ Json rounded(Json value) {
   for (Json& one : value) one = rounded(one);
   return value;
 }
-
-// The wanted class, or an error for what a recorded metric asks and we do not have.
-struct NoSuch {
-  std::string what;
-};
 
 template <class Options>
 void set_ignore_index(Options& options, const Json& arguments) {
@@ -91,8 +80,13 @@ std::shared_ptr<Metric> with_ignore_index(const Json& arguments) {
   return std::make_shared<M>(options);
 }
 
+template <class M>
+std::shared_ptr<Metric> plain(const Json&) {
+  return std::make_shared<M>();
+}
+
 std::shared_ptr<Metric> loss_metric(const Json& arguments, bool mean_of_batches) {
-  if (arguments.at("loss_function") != "MSELoss") throw NoSuch{"loss_function of LossMetric"};
+  if (arguments.at("loss_function") != "MSELoss") throw Unsupported{"loss_function of LossMetric"};
   return std::make_shared<LossMetric>(
       LossMetricOptions{.loss_function = [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x, y); },
                         .mean_of_batches = mean_of_batches});
@@ -105,10 +99,9 @@ std::shared_ptr<Metric> make_metric(const Json& c, bool mean_of_batches) {
       {"MulticlassF1Score", multiclass<MulticlassF1Score>},
       {"MulticlassPrecision", multiclass<MulticlassPrecision>},
       {"MulticlassRecall", multiclass<MulticlassRecall>},
-      {"BinaryF1Score", [](const Json&) -> std::shared_ptr<Metric> { return std::make_shared<BinaryF1Score>(); }},
-      {"MeanSquaredError", [](const Json&) -> std::shared_ptr<Metric> { return std::make_shared<MeanSquaredError>(); }},
-      {"MeanAbsoluteError",
-       [](const Json&) -> std::shared_ptr<Metric> { return std::make_shared<MeanAbsoluteError>(); }},
+      {"BinaryF1Score", plain<BinaryF1Score>},
+      {"MeanSquaredError", plain<MeanSquaredError>},
+      {"MeanAbsoluteError", plain<MeanAbsoluteError>},
       {"BinaryAccuracy",
        [](const Json& arguments) -> std::shared_ptr<Metric> {
          return std::make_shared<BinaryAccuracy>(BinaryAccuracyOptions{.threshold = arguments.value("threshold", 0.5)});
@@ -135,17 +128,17 @@ std::shared_ptr<Metric> make_metric(const Json& c, bool mean_of_batches) {
     return std::make_shared<Dice>(DiceOptions{.num_classes = 1 + arguments.at("num_classes").get<std::int64_t>(),
                                               .mean_of_batches = mean_of_batches});
   const auto maker = makers.find(name);
-  if (maker == makers.end()) throw NoSuch{"metric " + name};
+  if (maker == makers.end()) throw Unsupported{"metric " + name};
   return maker->second(arguments);
 }
 
-Json replay_metric(const Json& c, const Tensors& tensors, bool mean_of_batches) {
+Json replay_metric(const Json& c, const Recorded& tensors, bool mean_of_batches) {
   const bool by_class = c["kwargs"].value("average", "") == "none";
   const auto metric = make_metric(c, mean_of_batches);
   return result_of(c, [&] {
     Json values = Json::array();
     for (std::size_t i = 0; i < c["num_batches"]; ++i) {
-      metric->update(tensors.predictions(i), tensors.batch(i));
+      metric->update(predictions_of(tensors, i), batch_of(tensors, i));
       values.push_back(nested(by_class ? dynamic_cast<MulticlassMetric&>(*metric).per_class() : metric->compute()));
     }
     return Json{{"values_after_each_batch", values}, {"error", nullptr}};
@@ -173,11 +166,11 @@ double dice_of_all(const at::Tensor& predicted, const at::Tensor& target, std::i
 }
 
 // What the mean over all samples of the first batches is, by libtorch's own losses.
-double mean_over_samples(const Json& c, const Tensors& tensors, std::size_t batches) {
+double mean_over_samples(const Json& c, const Recorded& tensors, std::size_t batches) {
   std::vector<at::Tensor> predictions, targets;
   for (std::size_t i = 0; i < batches; ++i) {
-    predictions.push_back(tensors.predictions(i).only());
-    targets.push_back(tensors.batch(i)["target"]);
+    predictions.push_back(predictions_of(tensors, i).only());
+    targets.push_back(batch_of(tensors, i)["target"]);
   }
   const at::Tensor x = at::cat(predictions), y = at::cat(targets);
   if (c.value("metric", "") == "LossMetric") return at::mse_loss(x, y).item<double>();
@@ -195,7 +188,7 @@ Rule samples_weigh_alike(const Context* context) {
           .why = "the figure must not depend on the batch size",
           .matches = averages_batches,
           .ours = [context](Json& expected, const Json& c) {
-            const Tensors tensors(c, *context);
+            const Recorded tensors(c, *context);
             if (c["kind"] == "composer_classifier_metrics") {
               expected["values"]["eval"]["CrossEntropy"] = mean_over_samples(c, tensors, c["num_batches"]);
               return;
@@ -206,25 +199,21 @@ Rule samples_weigh_alike(const Context* context) {
 }
 
 Outcome run_metric(const Json& c, const Context& context) {
-  const Tensors tensors(c, context);
+  const Recorded tensors(c, context);
   Json recorded = without_message({{"error", c["error"]}});
   if (c["error"].is_null()) recorded["values_after_each_batch"] = c["values_after_each_batch"];
-  try {
-    if (averages_batches(c)) {
-      Json by_batches = replay_metric(c, tensors, true);
-      if (is_dice(c) && by_batches["error"].is_null())
-        by_batches["values_after_each_batch"] = rounded(by_batches["values_after_each_batch"]);
-      const Outcome with_option = judge(c, recorded, by_batches, {}, kFloat32);
-      if (with_option.verdict != Verdict::EQUAL) return with_option;
-    }
-    return judge(c, recorded, replay_metric(c, tensors, false), {samples_weigh_alike(&context)}, kFloat32);
-  } catch (const NoSuch& no) {
-    return unsupported(no.what);
+  if (averages_batches(c)) {
+    Json by_batches = replay_metric(c, tensors, true);
+    if (is_dice(c) && by_batches["error"].is_null())
+      by_batches["values_after_each_batch"] = rounded(by_batches["values_after_each_batch"]);
+    const Outcome with_option = judge(c, recorded, by_batches, {}, kFloat32);
+    if (with_option.verdict != Verdict::EQUAL) return with_option;
   }
+  return judge(c, recorded, replay_metric(c, tensors, false), {samples_weigh_alike(&context)}, kFloat32);
 }
 
 Outcome run_classifier_metrics(const Json& c, const Context& context) {
-  const Tensors tensors(c, context);
+  const Recorded tensors(c, context);
   const std::int64_t classes = c["num_classes"];
   models::Classifier model(torch::nn::Linear(1, classes), {.num_classes = classes});
   Json values;
@@ -232,7 +221,7 @@ Outcome run_classifier_metrics(const Json& c, const Context& context) {
     Json& group = values[is_train ? "train" : "eval"];
     for (const auto& metric : model.get_metrics(is_train)) {
       for (std::size_t i = 0; i < c["num_batches"]; ++i)
-        model.update_metric(tensors.batch(i), tensors.predictions(i), *metric);
+        model.update_metric(batch_of(tensors, i), predictions_of(tensors, i), *metric);
       group[metric->name()] = nested(metric->compute());
     }
   }
@@ -335,7 +324,7 @@ Rule activations_are_an_enum() {
           .ours = [](Json& expected, const Json&) { expected["error"] = kDoesNotCompile["error"]; }};
 }
 
-at::Tensor loss_of(const Json& c, const Tensors& tensors) {
+at::Tensor loss_of(const Json& c, const Recorded& tensors) {
   const Json& arguments = c["kwargs"];
   const at::Tensor input = tensors.at("in.input"), target = tensors.at("in.target");
   const auto reduction = [&](Reduction otherwise) {
@@ -343,13 +332,14 @@ at::Tensor loss_of(const Json& c, const Tensors& tensors) {
     return kReductions.at(arguments["reduction"]);
   };
   if (c["function"] == "soft_cross_entropy") {
-    SoftCrossEntropyOptions options{.weight = tensors.find("in.weight")};
+    SoftCrossEntropyOptions options{.weight = find(tensors, "in.weight")};
     set_ignore_index(options, arguments);
     options.reduction = reduction(options.reduction);
     return soft_cross_entropy(input, target, options);
   }
   if (c["function"] == "binary_cross_entropy_with_logits") {
-    BinaryCrossEntropyOptions options{.weight = tensors.find("in.weight"), .pos_weight = tensors.find("in.pos_weight")};
+    BinaryCrossEntropyOptions options{.weight = find(tensors, "in.weight"),
+                                      .pos_weight = find(tensors, "in.pos_weight")};
     options.reduction = reduction(options.reduction);
     options.scale_by_batch_size = arguments.value("scale_by_batch_size", options.scale_by_batch_size);
     return composer::binary_cross_entropy_with_logits(input, target, options);
@@ -366,33 +356,29 @@ at::Tensor loss_of(const Json& c, const Tensors& tensors) {
                       .ignore_absent_classes = flag("ignore_absent_classes"),
                       .reduction = reduction(Reduction::MEAN)});
   }
-  throw NoSuch{"loss " + c["function"].get<std::string>()};
+  throw Unsupported{"loss " + c["function"].get<std::string>()};
 }
 
 Outcome run_loss(const Json& c, const Context& context) {
-  const Tensors tensors(c, context);
-  const at::Tensor out = tensors.find("out");
+  const Recorded tensors(c, context);
+  const at::Tensor out = find(tensors, "out");
   Json recorded = without_message({{"error", c["error"]}});
   recorded["warnings"] = c["warnings"];
   if (out.defined()) recorded["out"] = nested(out);
-  try {
-    Json got = result_of(recorded, [&] {
-      if (c["function"] == "soft_cross_entropy" && !has_known_reduction(c["kwargs"])) return kDoesNotCompile;
-      if (!has_one_activation(c["kwargs"])) return kDoesNotCompile;
-      return Json{{"out", nested(loss_of(c, tensors))}, {"error", nullptr}};
-    });
-    got["warnings"] = Json::array();
-    const bool doubles = tensors.at("in.input").scalar_type() == at::kDouble;
-    return judge(c, recorded, got, {nothing_is_read(), reductions_are_an_enum(), activations_are_an_enum()},
-                 doubles ? Tolerance{} : kFloat32);
-  } catch (const NoSuch& no) {
-    return unsupported(no.what);
-  }
+  Json got = result_of(recorded, [&] {
+    if (c["function"] == "soft_cross_entropy" && !has_known_reduction(c["kwargs"])) return kDoesNotCompile;
+    if (!has_one_activation(c["kwargs"])) return kDoesNotCompile;
+    return Json{{"out", nested(loss_of(c, tensors))}, {"error", nullptr}};
+  });
+  got["warnings"] = Json::array();
+  const bool doubles = tensors.at("in.input").scalar_type() == at::kDouble;
+  return judge(c, recorded, got, {nothing_is_read(), reductions_are_an_enum(), activations_are_an_enum()},
+               doubles ? Tolerance{} : kFloat32);
 }
 
 Outcome run_one_hot(const Json& c, const Context& context) {
-  const Tensors tensors(c, context);
-  const at::Tensor logits = at::zeros(c["input_shape"].get<std::vector<std::int64_t>>()), out = tensors.find("out");
+  const Recorded tensors(c, context);
+  const at::Tensor logits = at::zeros(c["input_shape"].get<std::vector<std::int64_t>>()), out = find(tensors, "out");
   const at::Tensor target = tensors.at("in.target");
   const std::int64_t classes = c["num_classes"].is_null() ? 0 : c["num_classes"].get<std::int64_t>();
   Json recorded = without_message({{"error", c["error"]}});

@@ -1,6 +1,4 @@
-#include "tests/replay/optimizer_norms.h"
-
-#include <algorithm>
+// logged_keys.json: the norms that OptimizerMonitor logs.
 #include <array>
 #include <cmath>
 #include <map>
@@ -9,15 +7,13 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <torch/nn/module.h>
 
-#include "composer/core/error.h"
 #include "composer/core/model.h"
-#include "composer/core/time.h"
-#include "composer/util/loss.h"
+#include "composer/core/state.h"
+#include "composer/optim/named_optimizer.h"
 #include "tests/replay/logged_run.h"
-#include "tests/replay/program.h"
-#include "tests/replay/reference_optimizer.h"
-#include "tests/replay/schedule_walk.h"
+#include "tests/replay/rates.h"
 
 namespace composer::replay {
 namespace {
@@ -56,76 +52,76 @@ class Norms {
 };
 
 // DecoupledAdamW.report_per_parameter_metrics(), which is called after the step and after the schedulers.
-at::Tensor composers_update(const ReferenceOptimizer& optimizer, const Json& recorded, std::int64_t steps, double lr) {
+at::Tensor composers_update(const at::Tensor& mean, const at::Tensor& square, const at::Tensor& parameter,
+                            const Json& recorded, std::int64_t steps, double lr) {
   const auto betas = recorded.value("betas", std::array<double, 2>{0.9, 0.95});
   const auto n = static_cast<double>(steps);
-  const at::Tensor scale =
-      optimizer.state().at("exp_avg_sq").sqrt() / std::sqrt(1 - std::pow(betas[1], n)) + recorded.value("eps", 1e-8);
+  const at::Tensor scale = square.sqrt() / std::sqrt(1 - std::pow(betas[1], n)) + recorded.value("eps", 1e-8);
   const double decay = recorded.value("weight_decay", 1e-5) * lr / recorded.value("lr", 1e-3);
-  return lr / (1 - std::pow(betas[0], n)) * optimizer.state().at("exp_avg") / scale - decay * optimizer.value();
+  return lr / (1 - std::pow(betas[0], n)) * mean / scale - decay * parameter;
 }
 
-// Each batch that is logged, without a trainer.
-std::vector<Norms> norms_by_hand(const Json& c, const Context& context, Whose whose) {
-  const Json& config = c["config"];
-  const Json& monitor = *monitor_of(c);
-  const Json recorded = config.value("optimizer", Json{{"class", "SGD"}, {"lr", 0.1}});
-  const bool more = monitor.value("log_optimizer_metrics", true);
-  const bool reports = more && (whose == Whose::OURS || recorded["class"] == "DecoupledAdamW");
-  const auto factors = factors_of_logged(config, whose == Whose::OURS ? Rates::OURS : Rates::COMPOSER);
-  const double lr = recorded.at("lr");
-  const auto model = logged_model(config, context);
-  const auto parameters = model->named_parameters();
-  std::vector<ReferenceOptimizer> optimizers;
-  for (const auto& item : parameters) optimizers.emplace_back(recorded, item.value().detach());
+// The norms of each batch that is logged, from what a run shows of its parameters and its optimizer.
+class NormObserver final : public Callback {
+ public:
+  NormObserver(const Json& c, Whose whose)
+      : optimizer_(c["config"].value("optimizer", Json{{"class", "SGD"}, {"lr", 0.1}})),
+        interval_(monitor_of(c)->value("batch_log_interval", 10)),
+        ours_(whose == Whose::OURS),
+        reports_(monitor_of(c)->value("log_optimizer_metrics", true) &&
+                 (ours_ || optimizer_["class"] == "DecoupledAdamW")) {}
 
-  const std::int64_t samples = config.value("num_samples", 20), size = config.value("batch_size", 4);
-  const Time max_duration = time_of(config.value("max_duration", Json("1ep")));
-  std::vector<Norms> all;
-  for (Timestamp now; !now.reached(max_duration);) {
-    const std::int64_t begin = now.batch_in_epoch * size, count = std::min(size, samples - begin);
-    const Batch batch = {{"input", context.tensors().at("data.x").narrow(0, begin, count)},
-                         {"target", context.tensors().at("data.y").narrow(0, begin, count)}};
-    soft_cross_entropy(model->forward(batch).only(), batch.at("target")).backward();
-    const double rate = lr * factors.at(static_cast<std::size_t>(now.batch));
-    now = now.to_next_batch(count);
-    const bool due = now.batch % monitor.value("batch_log_interval", 10) == 0;
-    Norms norms(now.batch);
-    for (std::size_t i = 0; i < optimizers.size(); ++i) {
-      at::Tensor parameter = parameters[i].value(), gradient = parameter.grad().to(at::kDouble);
-      const std::string& name = parameters[i].key();
-      const at::Tensor before = optimizers[i].value();
-      optimizers[i].step(gradient, rate);
-      if (reports) {
-        const auto& state = optimizers[i].state();
+  void after_train_batch(const State& state, Logger&) override {
+    before_.clear();
+    for (const auto& item : state.model->named_parameters())
+      before_.emplace(item.key(), item.value().detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true));
+  }
+  void batch_end(const State& state, Logger&) override {
+    if (state.timestamp.batch % interval_ != 0) return;
+    const auto& optimizer = dynamic_cast<const optim::NamedOptimizer&>(*state.optimizer);
+    Norms norms(state.timestamp.batch);
+    for (const auto& item : state.model->named_parameters()) {
+      const at::Tensor now = item.value().detach().to(at::kDouble);
+      const auto kept = [&](const char* key) { return optimizer.state_tensor(item.value(), key); };
+      if (reports_) {
         for (const char* key : {"exp_avg", "momentum_buffer"})
-          if (state.contains(key)) norms.add("moment", name, state.at(key));
-        const double next = lr * factors.at(static_cast<std::size_t>(now.batch));
-        norms.add("param", name, optimizers[i].value());
-        norms.add("update", name,
-                  whose == Whose::OURS ? before - optimizers[i].value()
-                                       : composers_update(optimizers[i], recorded, now.batch, next));
+          if (kept(key).defined()) norms.add("moment", item.key(), kept(key));
+        norms.add("param", item.key(), now);
+        norms.add("update", item.key(),
+                  ours_
+                      ? before_.at(item.key()) - now
+                      : composers_update(kept("exp_avg").to(at::kDouble), kept("exp_avg_sq").to(at::kDouble), now,
+                                         optimizer_, state.timestamp.batch, optim::learning_rates(optimizer).front()));
       }
-      norms.add("grad", name, gradient);
-      const at::NoGradGuard no_grad;
-      parameter.copy_(optimizers[i].value());
-      parameter.mutable_grad().reset();
+      norms.add("grad", item.key(), item.value().grad());
     }
-    if (whose == Whose::OURS)
+    if (ours_)
       for (const char* kind : {"moment", "param", "update"}) norms.add_total(kind);
     norms.add_total("grad");
-    if (due) all.push_back(norms);
-    if (now.batch_in_epoch * size >= samples) now = now.to_next_epoch();
+    all.push_back(norms);
   }
-  return all;
+  std::vector<Norms> all;
+
+ private:
+  Json optimizer_;
+  std::int64_t interval_;
+  bool ours_, reports_;
+  std::map<std::string, at::Tensor> before_;
+};
+
+std::vector<Norms> norms_with(const Json& c, const Context& context, const std::vector<double>& factors, Whose whose) {
+  const auto observer = std::make_shared<NormObserver>(c, whose);
+  log_all(c, context, factors, {observer});
+  return observer->all;
 }
 
 bool is_norm(const std::string& key) { return key.starts_with("l2_norm/"); }
 
 // Composer's norms must come out of Composer's formulas; ours are put in their place.
 void log_our_norms(Json& expected, const Json& c, const Context& context) {
+  const std::vector<double> factors = factors_of_logged(c, context);
   Json composers = Json::object();
-  for (const Norms& norms : norms_by_hand(c, context, Whose::COMPOSER))
+  for (const Norms& norms : norms_with(c, context, lagging(factors), Whose::COMPOSER))
     for (const auto& [key, values] : norms.values.items()) composers[key].push_back(values[0]);
   for (const auto& [key, values] : composers.items())
     if (const auto difference = first_difference(expected["values"].at(key), values, kSingleNorm))
@@ -134,7 +130,7 @@ void log_our_norms(Json& expected, const Json& c, const Context& context) {
   Json keys = Json::array(), values = Json::object();
   for (const auto& [key, recorded] : expected["values"].items())
     if (!is_norm(key)) values[key] = recorded;
-  const std::vector<Norms> ours = norms_by_hand(c, context, Whose::OURS);
+  const std::vector<Norms> ours = norms_with(c, context, factors, Whose::OURS);
   auto next = ours.begin();
   bool within = false;
   for (const Json& entry : expected["keys_in_order"]) {

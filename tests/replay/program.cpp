@@ -1,15 +1,13 @@
 #include "tests/replay/program.h"
 
 #include <algorithm>
-#include <set>
 
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 
 #include "composer/core/state.h"
 #include "composer/models/classifier.h"
-#include "tests/replay/algorithms_training.h"
-#include "tests/replay/make_scheduler.h"
+#include "tests/replay/algorithms.h"
 
 namespace composer::replay {
 namespace {
@@ -41,11 +39,6 @@ class ToyLoader final : public Loader {
   std::int64_t size_, batch_size_, next_ = 0;
   bool drop_last_, sized_;
 };
-
-void require_arguments(const Json& arguments, const std::set<std::string>& known) {
-  for (const auto& [name, value] : arguments.items())
-    if (!known.contains(name)) throw Unsupported{"argument " + name};
-}
 
 // Where and when checkpoints are saved and loaded, with Composer's defaults; ours have no rank and no ending.
 void set_saving(TrainerOptions& options, const Json& arguments) {
@@ -111,25 +104,16 @@ std::shared_ptr<Model> toy_model() {
   return std::make_shared<models::Classifier>(torch::nn::Linear(4, 3), models::ClassifierOptions{.num_classes = 3});
 }
 
-std::vector<optim::Scheduler> schedulers_of(const Json& recorded) {
-  std::vector<optim::Scheduler> list;
-  for (const Json& one : recorded) {
-    list.push_back(make_scheduler(one));
-    if (!list.back()) throw Unsupported{"scheduler " + one.at("class").get<std::string>()};
-  }
-  return list;
-}
-
 TrainerOptions trainer_options(const Json& arguments) {
-  require_arguments(
-      arguments, {"max_duration", "scale_schedule_ratio", "schedulers", "device_train_microbatch_size", "eval_interval",
-                  "eval_subset_num_batches", "train_subset_num_batches", "step_schedulers_every_batch",
-                  "accumulate_train_batch_on_tokens", "train_dataloader_label", "seed", "save_filename",
-                  "save_latest_filename", "save_folder", "save_interval", "save_num_checkpoints_to_keep",
-                  "save_weights_only", "save_overwrite", "save_ignore_keys", "save_metrics", "autoresume", "load_path",
-                  "load_weights_only", "load_strict_model_weights", "load_ignore_keys", "algorithms",
-                  // nothing is read to come to where a run goes on
-                  "spin_dataloaders"});
+  require_known(arguments, "argument",
+                {"max_duration", "scale_schedule_ratio", "schedulers", "device_train_microbatch_size", "eval_interval",
+                 "eval_subset_num_batches", "train_subset_num_batches", "step_schedulers_every_batch",
+                 "accumulate_train_batch_on_tokens", "train_dataloader_label", "seed", "save_filename",
+                 "save_latest_filename", "save_folder", "save_interval", "save_num_checkpoints_to_keep",
+                 "save_weights_only", "save_overwrite", "save_ignore_keys", "save_metrics", "autoresume", "load_path",
+                 "load_weights_only", "load_strict_model_weights", "load_ignore_keys", "algorithms",
+                 // nothing is read to come to where a run goes on
+                 "spin_dataloaders"});
   TrainerOptions options{.model = toy_model(), .run_name = "replay"};
   options.auto_log_hparams = false;  // as by default in Composer
   // Made before the trainer, as in Python: so it is there at INIT.
@@ -147,16 +131,16 @@ TrainerOptions trainer_options(const Json& arguments) {
   options.accumulate_train_batch_on_tokens = arguments.value("accumulate_train_batch_on_tokens", false);
   options.train_dataloader_label = arguments.value("train_dataloader_label", "train");
   for (const Json& one : arguments.value("algorithms", Json::array()))
-    if (!add_training_algorithm(options.algorithms, one)) throw Unsupported{"algorithm " + one.at("class").dump()};
+    options.algorithms.add(make_algorithm(one.at("class"), settings_of(one)));
   set_saving(options, arguments);
   return options;
 }
 
 FitOptions fit_options(const Json& arguments) {
-  require_arguments(arguments,
-                    {"fn", "duration", "reset_time", "train_dataloader", "train_subset_num_batches", "eval_dataloader",
-                     "eval_interval", "eval_subset_num_batches", "device_train_microbatch_size", "schedulers",
-                     "scale_schedule_ratio", "step_schedulers_every_batch", "train_dataloader_label"});
+  require_known(arguments, "argument",
+                {"fn", "duration", "reset_time", "train_dataloader", "train_subset_num_batches", "eval_dataloader",
+                 "eval_interval", "eval_subset_num_batches", "device_train_microbatch_size", "schedulers",
+                 "scale_schedule_ratio", "step_schedulers_every_batch", "train_dataloader_label"});
   FitOptions options;
   if (arguments.contains("duration")) options.duration = time_of(arguments["duration"]);
   if (arguments.contains("train_dataloader")) options.train_dataloader = toy_data(arguments["train_dataloader"]);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "composer/trainer/trainer.h"
-#include "tests/replay/compare.h"
+#include "tests/replay/make.h"
 
 namespace composer::replay {
 
@@ -19,12 +19,8 @@ AnyDataSpec toy_data(const Json& recorded);
 Evaluators evaluators_of(const Json& recorded);
 // A linear classifier of the toy data.
 std::shared_ptr<Model> toy_model();
-std::vector<optim::Scheduler> schedulers_of(const Json& recorded);
 
 // Constructor arguments by name, on a toy model with SGD(lr=0.1). Throws Unsupported for one that we do not have.
-struct Unsupported {
-  std::string why;
-};
 TrainerOptions trainer_options(const Json& arguments);
 FitOptions fit_options(const Json& arguments);
 

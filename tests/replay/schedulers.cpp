@@ -1,20 +1,13 @@
 // schedulers.json: the multipliers of every schedule over a walk through a run.
-#include <c10/util/Exception.h>
-
 #include "composer/core/error.h"
 #include "tests/replay/errors.h"
-#include "tests/replay/make_scheduler.h"
+#include "tests/replay/make.h"
 #include "tests/replay/replay.h"
 #include "tests/replay/trainer_schedules.h"
+#include "tests/support/warnings.h"
 
 namespace composer::replay {
 namespace {
-
-class CountWarnings : public c10::WarningHandler {
- public:
-  void process(const c10::Warning&) override { ++count; }
-  int count = 0;
-};
 
 optim::ScheduleContext start_of(const Json& c) {
   const Json& run = c["run"];
@@ -24,18 +17,13 @@ optim::ScheduleContext start_of(const Json& c) {
   return context;
 }
 
-// Adds the multipliers before the first batch and after each, with the epoch counted when its batches are done; makes
-// it null for a schedule that we do not have.
+// Adds the multipliers before the first batch and after each, with the epoch counted when its batches are done.
 void add_multipliers(const Json& c, Json& all) {
   const Json& run = c["run"];
   optim::ScheduleContext context = start_of(c);
   const std::int64_t samples = run["batch_size"], tokens = samples * run["tokens_per_sample"].get<std::int64_t>();
 
   const optim::Scheduler scheduler = make_scheduler(c["scheduler"]);
-  if (!scheduler) {
-    all = nullptr;
-    return;
-  }
   all.push_back(number(scheduler(context)));
   for (std::int64_t i = 0; i < run["num_batches"]; ++i) {
     context.timestamp = context.timestamp.to_next_batch(samples, tokens);
@@ -47,15 +35,14 @@ void add_multipliers(const Json& c, Json& all) {
 }
 
 Json walk(const Json& c) {
-  CountWarnings warnings;
-  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  const test::Warnings warnings;
   Json got = {{"multipliers", Json::array()}, {"error", nullptr}};
   try {
     add_multipliers(c, got["multipliers"]);
   } catch (const ConfigError& error) {
     got["error"] = error_result(error, c)["error"];
   }
-  got["warned"] = warnings.count > 0;
+  got["warned"] = !warnings.texts.empty();
   return got;
 }
 
@@ -82,7 +69,7 @@ Rule scaled_warmups_end_where_the_rest_starts() {
 }
 
 Rules schedule_rules() {
-  Rules rules = trainer_schedule_rules();
+  Rules rules = trainer_schedule_rules(nullptr, nullptr);
   rules.push_back(scaled_warmups_end_where_the_rest_starts());
   return rules;
 }
@@ -90,13 +77,11 @@ Rules schedule_rules() {
 Outcome run_direct(const Json& c) {
   const Json recorded = {
       {"multipliers", c["multipliers"]}, {"error", without_message(c)["error"]}, {"warned", !c["warnings"].empty()}};
-  const Json got = walk(c);
-  if (got["multipliers"].is_null()) return unsupported("scheduler " + c["scheduler"]["class"].get<std::string>());
-  return judge(c, recorded, got, {scaled_warmups_end_where_the_rest_starts()});
+  return judge(c, recorded, walk(c), {scaled_warmups_end_where_the_rest_starts()});
 }
 
-Outcome run_schedulers(const Json& c, const Context&) {
-  return c["kind"] == "direct" ? run_direct(c) : run_trainer_schedule(c);
+Outcome run_schedulers(const Json& c, const Context& context) {
+  return c["kind"] == "direct" ? run_direct(c) : run_trainer_schedule(c, context);
 }
 
 }  // namespace

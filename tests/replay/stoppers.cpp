@@ -1,5 +1,4 @@
-#include "tests/replay/stoppers.h"
-
+// logged_keys.json, kind stopper: where stoppers end a run.
 #include <algorithm>
 #include <memory>
 

@@ -1,7 +1,7 @@
 #include "tests/replay/training_run.h"
 
+#include <algorithm>
 #include <map>
-#include <set>
 
 #include <ATen/ATen.h>
 #include <c10/core/DefaultDtype.h>
@@ -12,18 +12,14 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
-#include "composer/algorithms/gradient_clipping.h"
-#include "composer/algorithms/label_smoothing.h"
-#include "composer/algorithms/mixup.h"
+#include "composer/formats/weights.h"
 #include "composer/metrics/classification.h"
 #include "composer/metrics/loss_metrics.h"
 #include "composer/models/classifier.h"
+#include "composer/optim/named_optimizer.h"
+#include "composer/optim/optimizer.h"
 #include "composer/util/loss.h"
-#include "tests/replay/algorithms_training.h"
-#include "tests/replay/make_optimizer.h"
-#include "tests/replay/program.h"
-#include "tests/replay/training_augmentations.h"
-#include "tests/replay/training_surgery.h"
+#include "tests/replay/algorithms.h"
 
 namespace composer::replay {
 namespace {
@@ -89,48 +85,7 @@ Batch data_of(const Json& config, const Context::Tensors& data, const std::strin
   return {{"input", x.to(c10::get_default_dtype_as_scalartype()).contiguous()}, {"target", y.contiguous()}};
 }
 
-using AddAlgorithm = void (*)(Algorithms& list, const Json& o, RandomLog& log);
-
-void add_label_smoothing(Algorithms& list, const Json& o, RandomLog&) {
-  require_known(o, "LabelSmoothing", {"class", "smoothing"});
-  const algorithms::LabelSmoothingOptions x;
-  list.add(algorithms::LabelSmoothing({.smoothing = o.value("smoothing", x.smoothing)}));
-}
-
-void add_mixup(Algorithms& list, const Json& o, RandomLog& log) {
-  require_known(o, "MixUp", {"class", "alpha", "interpolate_loss"});
-  algorithms::MixUpOptions x;
-  x.alpha = o.value("alpha", x.alpha);
-  x.interpolate_loss = o.value("interpolate_loss", x.interpolate_loss);
-  x.draw = [alpha = x.alpha, &log](std::int64_t samples) { return next_mixup(log, alpha, samples); };
-  list.add(algorithms::MixUp(x));
-}
-
-void add_gradient_clipping(Algorithms& list, const Json& o, RandomLog&) {
-  require_known(o, "GradientClipping", {"class", "clipping_type", "clipping_threshold"});
-  static const std::map<std::string, algorithms::ClippingType> types = {
-      {"norm", algorithms::ClippingType::NORM},
-      {"value", algorithms::ClippingType::VALUE},
-      {"adaptive", algorithms::ClippingType::ADAPTIVE}};
-  list.add(algorithms::GradientClipping({.clipping_type = types.at(o.at("clipping_type")),
-                                         .clipping_threshold = o.at("clipping_threshold"),
-                                         .min_weight_norm = 0}));
-}
-
 }  // namespace
-
-algorithms::MixUpDraw next_mixup(RandomLog& log, double alpha, std::int64_t samples) {
-  const double mixing = algorithms::gen_mixing_coef(alpha, [&](double a, double b) {
-    return log.next("np.random.beta", {a, b}).get<double>();
-  });
-  const auto order = log.next("torch.randperm", {samples}).get<std::vector<std::int64_t>>();
-  return {mixing, at::tensor(order, at::kLong)};
-}
-
-void require_known(const Json& arguments, const char* what, const std::set<std::string>& known) {
-  for (const auto& [name, value] : arguments.items())
-    if (!known.contains(name)) throw Unsupported{std::string(what) + " " + name};
-}
 
 TrainingRun make_training_run(const Json& c, const Context& context) {
   const Json& config = c.at("config");
@@ -143,33 +98,46 @@ TrainingRun make_training_run(const Json& c, const Context& context) {
   const std::shared_ptr<Model> model = make_model(config, data);
   replace_modules_of(c, context, *model);
   return {.model = model,
-          .optimizer = make_optimizer(config.at("optimizer"), *model),
+          .optimizer = make_optimizer(config.at("optimizer"), optim::parameters_of(*model)),
           .train = data_of(config, data, ""),
           .eval = data_of(config, data, "_eval"),
           .batch_size = config.value("batch_size", batch_size)};
 }
 
-const Json& RandomLog::next(const std::string& fn, const Json& args) {
-  if (finished()) throw std::runtime_error("more random choices are made than were recorded");
-  const Json& drawn = log_[next_++];
-  if (drawn.at("fn") != fn || drawn.at("args") != args)
-    throw std::runtime_error("recorded was " + drawn.dump() + ", asked for is " + fn + " " + args.dump());
-  return drawn.at("value");
-}
-
 Algorithms make_training_algorithms(const Json& config, RandomLog& log) {
-  static const std::map<std::string, AddAlgorithm> known = {
-      {"LabelSmoothing", add_label_smoothing}, {"MixUp", add_mixup}, {"GradientClipping", add_gradient_clipping}};
   Algorithms list;
   for (const Json& one : config.value("algorithms", Json::array())) {
-    if (is_surgery(one) || add_training_algorithm(list, one) || add_augmentation(list, one, log) ||
-        add_no_op_model(list, one))
-      continue;
-    const auto found = known.find(one.at("class"));
-    if (found == known.end()) throw Unsupported{"algorithm " + one.at("class").get<std::string>()};
-    found->second(list, one, log);
+    if (is_surgery(one) || add_augmentation(list, one, log)) continue;
+    Settings settings = settings_of(one);
+    if (one.at("class") == "GradientClipping") settings["min_weight_norm"] = "0";  // as Composer
+    list.add(make_algorithm(one.at("class"), settings));
   }
   return list;
+}
+
+bool has_algorithm(const Json& c, const std::string& name) {
+  if (!c.contains("config")) return false;
+  return std::ranges::any_of(c["config"].value("algorithms", Json::array()),
+                             [&](const Json& one) { return one.at("class") == name; });
+}
+
+Json final_json(const Json& config, const Model& model, const torch::optim::Optimizer& optimizer) {
+  Json weights = Json::object(), states = Json::object(), groups = Json::array();
+  std::map<const void*, std::string> names;
+  for (const auto& item : model.named_parameters()) names[item.value().unsafeGetTensorImpl()] = item.key();
+  for (const auto& [name, tensor] : state_dict(model)) weights[name] = tensor_json(tensor);
+  for (const auto& group : optimizer.param_groups()) {
+    groups.push_back(Json::array());
+    for (const at::Tensor& parameter : group.params())
+      groups.back().push_back(names.at(parameter.unsafeGetTensorImpl()));
+  }
+  if (config.value("save_optimizer_state", false))
+    for (const auto& [parameter, key, tensor] : dynamic_cast<const optim::NamedOptimizer&>(optimizer).state_tensors())
+      states[parameter + "." + key] = tensor_json(key == "step" ? tensor.to(at::kDouble) : tensor);
+  return {{"final", weights},
+          {"optimizer", states},
+          {"optimizer_parameters_at_end", groups},
+          {"optimizer_class_at_end", class_name(typeid(optimizer))}};
 }
 
 }  // namespace composer::replay

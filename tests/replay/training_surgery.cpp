@@ -1,8 +1,5 @@
 // training.json: runs whose model is changed before they begin.
-#include "tests/replay/training_surgery.h"
-
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -13,7 +10,6 @@
 #include "composer/algorithms/channels_last.h"
 #include "composer/algorithms/factorize.h"
 #include "composer/algorithms/ghost_batchnorm.h"
-#include "composer/algorithms/no_op_model.h"
 #include "composer/algorithms/squeeze_excite.h"
 #include "composer/algorithms/weight_standardization.h"
 #include "tests/replay/training_run.h"
@@ -24,43 +20,20 @@ namespace {
 using torch::nn::Module;
 // Returns how many modules or tensors it has changed.
 using ModuleChange = std::size_t (*)(Module& model, const Json& o);
+template <auto Change, class Options>
+std::size_t change(Module& model, const Json& o) {
+  return Change(model, options_of(o, Options{})).made.size();
+}
 
 const std::map<std::string, ModuleChange>& changes() {
+  using namespace algorithms;
   static const std::map<std::string, ModuleChange> all = {
-      {"BlurPool",
-       [](Module& model, const Json& o) {
-         require_known(o, "BlurPool", {"class", "min_channels"});
-         return algorithms::blurpool(model, {.min_channels = o.at("min_channels")}).made.size();
-       }},
-      {"ChannelsLast",
-       [](Module& model, const Json& o) {
-         require_known(o, "ChannelsLast", {"class"});
-         return algorithms::channels_last(model);
-       }},
-      {"Factorize",
-       [](Module& model, const Json& o) {
-         require_known(o, "Factorize", {"class", "min_features", "latent_features", "min_channels"});
-         return algorithms::factorize(model, {.min_channels = o.at("min_channels"),
-                                              .min_features = o.at("min_features"),
-                                              .latent_features = o.at("latent_features")})
-             .made.size();
-       }},
-      {"GhostBatchNorm",
-       [](Module& model, const Json& o) {
-         require_known(o, "GhostBatchNorm", {"class", "ghost_batch_size"});
-         return algorithms::ghost_batchnorm(model, {.ghost_batch_size = o.at("ghost_batch_size")}).made.size();
-       }},
-      {"SqueezeExcite",
-       [](Module& model, const Json& o) {
-         require_known(o, "SqueezeExcite", {"class", "latent_channels", "min_channels"});
-         return algorithms::squeeze_excite(
-                    model, {.latent_channels = o.at("latent_channels"), .min_channels = o.at("min_channels")})
-             .made.size();
-       }},
-      {"WeightStandardization", [](Module& model, const Json& o) {
-         require_known(o, "WeightStandardization", {"class"});
-         return algorithms::weight_standardization(model).made.size();
-       }}};
+      {"BlurPool", change<blurpool, BlurPoolOptions>},
+      {"ChannelsLast", [](Module& model, const Json&) { return channels_last(model); }},
+      {"Factorize", change<factorize, FactorizeOptions>},
+      {"GhostBatchNorm", change<ghost_batchnorm, GhostBatchNormOptions>},
+      {"SqueezeExcite", change<squeeze_excite, SqueezeExciteOptions>},
+      {"WeightStandardization", change<weight_standardization, WeightStandardizationOptions>}};
   return all;
 }
 
@@ -94,19 +67,6 @@ void replace_modules_of(const Json& c, const Context& context, Module& model) {
     any = true;
   }
   if (any) fill(model, c.at("id").get<std::string>() + "/after_init.", context.tensors());
-}
-
-bool add_no_op_model(Algorithms& list, const Json& algorithm) {
-  if (algorithm.at("class") != "NoOpModel") return false;
-  require_known(algorithm, "NoOpModel", {"class"});
-  list.add(algorithms::NoOpModel());
-  return true;
-}
-
-bool has_no_op_model(const Json& c) {
-  for (const Json& one : c.at("config").value("algorithms", Json::array()))
-    if (one.at("class") == "NoOpModel") return true;
-  return false;
 }
 
 namespace {
@@ -152,19 +112,16 @@ Rules surgery_run_rules(const Context* context) {
            .why = "They are all alike.",
            .matches = has_surgery,
            .ours = share_filters},
-          no_op_model_rule()};
-}
-
-Rule no_op_model_rule() {
-  return {.name = "no_op_models_have_no_metrics",
-          .applies_to = "The metrics of a run with `NoOpModel`",
-          .composer_does = "Computes `BinaryAccuracy` of its outputs.",
-          .we_do = "There are no metrics.",
-          .why = "The run measures what is not the model's, and outputs that are the targets are always right.",
-          .matches = has_no_op_model,
-          .ours = [](Json& expected, const Json&) {
-            for (Json& row : expected["rows"]) row[3] = Json::object();
-          }};
+          {.name = "no_op_models_have_no_metrics",
+           .applies_to = "The metrics of a run with `NoOpModel`",
+           .composer_does = "Computes `BinaryAccuracy` of its outputs.",
+           .we_do = "There are no metrics.",
+           .why = "The run measures what is not the model's, and outputs that are the targets are always right.",
+           .matches = [](const Json& c) { return has_algorithm(c, "NoOpModel"); },
+           .ours =
+               [](Json& expected, const Json&) {
+                 for (Json& row : expected["rows"]) row[3] = Json::object();
+               }}};
 }
 
 }  // namespace composer::replay
