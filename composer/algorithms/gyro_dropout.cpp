@@ -142,9 +142,9 @@ Replacements gyro_dropout(nn::Module& model, const GyroDropoutOptions& options,
   });
 }
 
-class GyroDropout::Surgery final : public SurgeryAlgorithm {
+class GyroDropout::ReplaceDropout final : public SurgeryAlgorithm {
  public:
-  Surgery(GyroDropoutOptions options, std::shared_ptr<const GyroDropoutPosition> position)
+  ReplaceDropout(GyroDropoutOptions options, std::shared_ptr<const GyroDropoutPosition> position)
       : SurgeryAlgorithm("GyroDropout"), options_(options), position_(std::move(position)) {}
 
  private:
@@ -161,19 +161,19 @@ class GyroDropout::Surgery final : public SurgeryAlgorithm {
 GyroDropout::GyroDropout(GyroDropoutOptions options)
     : options_(options), position_(std::make_shared<GyroDropoutPosition>()) {
   check_gyro_dropout(options_);
-  surgery_ = std::make_unique<Surgery>(options_, position_);
+  replace_dropout_ = std::make_unique<ReplaceDropout>(options_, position_);
 }
 GyroDropout::~GyroDropout() = default;
 GyroDropout::GyroDropout(GyroDropout&&) noexcept = default;
 GyroDropout& GyroDropout::operator=(GyroDropout&&) noexcept = default;
 
 bool GyroDropout::match(Event event, const State& state) const {
-  return event != Event::AFTER_FORWARD && (event != Event::INIT || surgery_->match(event, state));
+  return event != Event::AFTER_FORWARD && (event != Event::INIT || replace_dropout_->match(event, state));
 }
 
 void GyroDropout::apply(Event event, State& state, Logger& logger) {
-  if ((event == Event::INIT || event == Event::BATCH_END) && surgery_->match(event, state))
-    surgery_->apply(event, state, logger);
+  if ((event == Event::INIT || event == Event::BATCH_END) && replace_dropout_->match(event, state))
+    replace_dropout_->apply(event, state, logger);
   BatchPart& part = position_->part;
   if (event == Event::BEFORE_TRAIN_BATCH) {
     part = {.first = 0, .samples = 0, .of = samples_of(state.batch)};

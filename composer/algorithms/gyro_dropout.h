@@ -69,11 +69,11 @@ class COMPOSER_EXPORT GyroDropout final : public Algorithm {
   bool required_on_load() const override { return true; }
 
  private:
-  class Surgery;
+  class ReplaceDropout;
 
   GyroDropoutOptions options_;
   std::shared_ptr<GyroDropoutPosition> position_;
-  std::unique_ptr<Surgery> surgery_;
+  std::unique_ptr<ReplaceDropout> replace_dropout_;
 };
 
 }  // namespace composer::algorithms

@@ -60,7 +60,7 @@ void check_swa(const SWAOptions& options) {
     throw ConfigError("SWA: swa_lr is ", options.swa_lr, ", and has no effect unless schedule_swa_lr is true");
 }
 
-bool has_come(Time time, const State& state) {
+bool is_reached(Time time, const State& state) {
   if (time.unit() != TimeUnit::DURATION) return state.timestamp.reached(time);
   return state.max_duration && state.elapsed_duration() >= time.as_double();
 }
@@ -103,26 +103,26 @@ bool SWA::match(Event event, const State& state) const {
   if (event == Event::INIT || event == Event::FIT_START || event == Event::FIT_END) return true;
   // A fit with another max_duration may not have come to its swa_start.
   if (event == Event::BATCH_START)
-    return options_.schedule_swa_lr && updates_ > 0 && has_come(options_.swa_start, state);
+    return options_.schedule_swa_lr && updates_ > 0 && is_reached(options_.swa_start, state);
   if (completed_) return false;
-  if (event == update_event()) return has_come(options_.swa_start, state);
+  if (event == update_event()) return is_reached(options_.swa_start, state);
   // A run in epochs comes to its end when the last one is counted, after its last batch.
-  return updates_ > 0 && has_come(options_.swa_end, state);
+  return updates_ > 0 && is_reached(options_.swa_end, state);
 }
 
 void SWA::apply(Event event, State& state, Logger&) {
-  if (event == Event::INIT) return begin_anew();
+  if (event == Event::INIT) return restart();
   if (event == Event::FIT_START) return begin_fit(state);
   if (event == Event::FIT_END) {
     if (completed_ && !state.max_duration) {  // only its end tells such a fit from the next
-      put_back_learning_rates(state);
+      restore_learning_rates(state);
       rates_.clear();
     }
     return warn_of_lost_averages(state);
   }
   if (event == Event::BATCH_START) return set_learning_rates(state);
   if (event == update_event()) update(state);
-  if (has_come(options_.swa_end, state)) finish(state);
+  if (is_reached(options_.swa_end, state)) finish(state);
 }
 
 void SWA::update(State& state) {
@@ -139,7 +139,7 @@ void SWA::update(State& state) {
   }
 }
 
-void SWA::begin_anew() {
+void SWA::restart() {
   averages_ = {};
   updates_ = started_at_ = 0;
   completed_ = false;
@@ -151,9 +151,9 @@ void SWA::begin_anew() {
 void SWA::begin_fit(State& state) {
   const bool from_zero = state.timestamp.batch == 0,
              is_later = completed_ && completed_for_ != text_of(state.max_duration);
-  if (from_zero || is_later || !has_come(options_.swa_start, state)) put_back_learning_rates(state);
+  if (from_zero || is_later || !is_reached(options_.swa_start, state)) restore_learning_rates(state);
   if (is_later) rates_.clear();
-  if (from_zero) begin_anew();
+  if (from_zero) restart();
   if (state.max_duration && state.max_duration->unit() == options_.swa_end.unit() && !completed_ &&
       *state.max_duration < options_.swa_end)
     warn(join("SWA: swa_end is ", options_.swa_end, ", and training ends before, at ", *state.max_duration,
@@ -180,7 +180,7 @@ void SWA::set_learning_rates(State& state) {
 }
 
 // Others than its own were set by a schedule or by the program since.
-void SWA::put_back_learning_rates(State& state) {
+void SWA::restore_learning_rates(State& state) {
   const std::vector<double> now = optim::learning_rates(*state.optimizer);
   for (std::size_t group = 0; group < std::min({set_rates_.size(), rates_.size(), now.size()}); ++group)
     if (now[group] == set_rates_[group]) optim::set_learning_rate(*state.optimizer, group, rates_[group]);

@@ -45,12 +45,12 @@ class COMPOSER_EXPORT SWA final : public Algorithm {
 
  private:
   Event update_event() const;
-  void begin_anew();
+  void restart();
   void begin_fit(State& state);
   void update(State& state);
   void warn_of_lost_averages(const State& state) const;
   void set_learning_rates(State& state);
-  void put_back_learning_rates(State& state);
+  void restore_learning_rates(State& state);
   void finish(State& state);
 
   SWAOptions options_;

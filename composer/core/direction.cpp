@@ -11,7 +11,7 @@
 namespace composer {
 namespace {
 
-bool sounds_lower(std::string_view name) {
+bool is_named_like_a_loss(std::string_view name) {
   const std::string lower = util::lower(name);
   constexpr std::array<std::string_view, 4> kWords = {"loss", "error", "perplexity", "entropy"};
   return std::ranges::any_of(kWords, [&](std::string_view word) { return lower.find(word) != std::string::npos; });
@@ -28,7 +28,7 @@ Better direction(std::string_view who, std::optional<Better> given, const State&
       for (const auto& metric : metrics_of(*state.model, is_train))
         if (metric->name() == name) return metric->better();
   }
-  const bool lower = sounds_lower(name);
+  const bool lower = is_named_like_a_loss(name);
   if (state.rank == 0)
     warn(join(who, ": nobody declares whether more or less of the metric \"", label, '/', name, "\" is better, so ",
               lower ? "LOWER" : "HIGHER",

@@ -39,7 +39,7 @@ Sink& sink() {
 }
 
 // False: nobody takes it. Warnings come from destructors and from threads that write, so a sink cannot throw.
-bool warned_elsewhere(const std::string& text) {
+bool handed_over(const std::string& text) {
   try {
     if (const auto route = detail::warning_route.load(); route && route(text)) return true;
     WarningSink to;
@@ -81,7 +81,7 @@ std::string describe(const std::exception& error) {
 }
 
 void warn(const std::string& text) {
-  if (warned_elsewhere(text)) return;
+  if (handed_over(text)) return;
   const util::NoSigpipe no_sigpipe;  // stderr may be a pipe that nobody reads any more
   RedrawnLine::write_below([&] { std::cerr << "libcomposer: " + text + "\n"; });
 }

@@ -48,7 +48,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
 }
 
 // The event that a name in capitals probably means.
-std::optional<Event> meant(std::string_view name) {
+std::optional<Event> closest_event(std::string_view name) {
   for (const auto& [older, event] : kOlderNames)
     if (older == name) return event;
   const auto nearest = std::ranges::min_element(kRows, {}, [&](const Row& one) { return distance(name, one.name); });
@@ -72,7 +72,7 @@ Event parse_event(std::string_view text) {
   const std::string upper = util::upper(text);
   for (int i = 0; i < kEventCount; ++i)
     if (kRows.at(i).name == upper) return static_cast<Event>(i);
-  const auto event = meant(upper);
+  const auto event = closest_event(upper);
   throw ConfigError("Event: there is no event \"", text, "\"; ",
                     event ? join("did you mean \"", to_string(*event), "\"? ") : std::string(),
                     "docs/events.md lists the ", kEventCount, " there are");

@@ -9,7 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include "composer/core/error.h"
-#include "composer/data/byte_source.h"
+#include "composer/data/byte_stream.h"
 #include "composer/util/text.h"
 
 namespace composer::data {
@@ -20,7 +20,7 @@ constexpr std::size_t kWord = 4;
 constexpr unsigned kUint8 = 0x08, kMaxDimensions = 8;
 using Word = std::array<unsigned char, kWord>;
 
-Word read_word(detail::ByteSource& bytes, const std::string& name) {
+Word read_word(detail::ByteStream& bytes, const std::string& name) {
   Word word;
   const std::size_t got = bytes.read(word.data(), kWord);
   if (got < kWord) throw DataError(name, ": the file is cut off within its header");

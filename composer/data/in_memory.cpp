@@ -83,7 +83,7 @@ class Assembly {
   Batch make(std::int64_t epoch, std::int64_t batch);
 
  private:
-  struct Place {
+  struct Selection {
     std::uint64_t seed;
     std::int64_t epoch;
     Sampler::Span span;
@@ -96,10 +96,11 @@ class Assembly {
     at::Tensor order, draws;
   };
 
-  at::Tensor gather(const at::Tensor& source, const ImagePass* pass, const Place& place, BatchMemory& memory) const;
+  at::Tensor gather(const at::Tensor& source, const ImagePass* pass, const Selection& selection,
+                    BatchMemory& memory) const;
   at::Tensor gather_on_device(const std::string& name, const at::Tensor& source, const ImagePass* pass,
-                              const Place& place);
-  static at::Tensor view(const std::string& name, const at::Tensor& source, const Place& place);
+                              const Selection& selection);
+  static at::Tensor view(const std::string& name, const at::Tensor& source, const Selection& selection);
   void prepare_device(std::uint64_t seed, std::int64_t epoch);
 
   Assembly(const Assembly& other, std::shared_ptr<const Sampler> sampler);
@@ -159,27 +160,28 @@ std::shared_ptr<Assembly> Assembly::with(std::shared_ptr<const Sampler> sampler)
 Batch Assembly::make(std::int64_t epoch, std::int64_t batch) {
   const std::shared_ptr<const Sampler::Order> order = sampler_->order(epoch);
   const Sampler::Span span = sampler_->span(batch);
-  const Place place{sampler_->seed(), epoch, span, order ? order->data() + span.from : nullptr};
+  const Selection selection{sampler_->seed(), epoch, span, order ? order->data() + span.from : nullptr};
   Batch made = data_;
   std::size_t at = 0;
   for (auto& [name, tensor] : made) {
     BatchMemory& memory = *memory_[at++];
     const ImagePass* pass = !pass_.empty() && name == image_ ? &pass_ : nullptr;
     if (!tensor.is_cpu()) {
-      tensor = gather_on_device(name, tensor, pass, place);
-    } else if (place.samples || pass || pin_memory_ || tensor.is_inference()) {  // the last has no version to look at
-      tensor = gather(tensor, pass, place, memory);
+      tensor = gather_on_device(name, tensor, pass, selection);
+    } else if (selection.samples || pass || pin_memory_ ||
+               tensor.is_inference()) {  // the last has no version to look at
+      tensor = gather(tensor, pass, selection, memory);
     } else {
-      tensor = view(name, tensor, place);
+      tensor = view(name, tensor, selection);
     }
   }
   return made;
 }
 
-at::Tensor Assembly::gather(const at::Tensor& source, const ImagePass* pass, const Place& place,
+at::Tensor Assembly::gather(const at::Tensor& source, const ImagePass* pass, const Selection& selection,
                             BatchMemory& memory) const {
   at::DimVector shape(source.sizes());
-  shape[0] = place.span.count;
+  shape[0] = selection.span.count;
   const at::ScalarType type = pass ? pass->type_after(source.scalar_type()) : source.scalar_type();
   at::Tensor out = memory.take(shape, type, source.suggest_memory_format());
   const std::int64_t values = source.numel() / samples_;
@@ -191,39 +193,40 @@ at::Tensor Assembly::gather(const at::Tensor& source, const ImagePass* pass, con
   const auto copy = [&](std::int64_t begin, std::int64_t end) {
     ImagePass::Scratch scratch;
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t sample = place.sample(i);
-      if (place.samples && i + 1 < end) prefetch(in + place.sample(i + 1) * row, row);
+      const std::int64_t sample = selection.sample(i);
+      if (selection.samples && i + 1 < end) prefetch(in + selection.sample(i + 1) * row, row);
       if (pass) {
-        pass->apply(in + sample * row, to + i * out_row, pass->draw(place.seed, place.epoch, sample), scratch);
+        pass->apply(in + sample * row, to + i * out_row, pass->draw(selection.seed, selection.epoch, sample), scratch);
       } else {
         copy_row(to + i * out_row, in + sample * row, row);
       }
     }
   };
-  if (place.span.count * out_row <= kBytesPerThread) {
-    copy(0, place.span.count);
+  if (selection.span.count * out_row <= kBytesPerThread) {
+    copy(0, selection.span.count);
   } else {
-    parallel_for(0, place.span.count, std::max<std::int64_t>(1, kBytesPerThread / out_row), copy);
+    parallel_for(0, selection.span.count, std::max<std::int64_t>(1, kBytesPerThread / out_row), copy);
   }
   return out;
 }
 
-at::Tensor Assembly::view(const std::string& name, const at::Tensor& source, const Place& place) {
+at::Tensor Assembly::view(const std::string& name, const at::Tensor& source, const Selection& selection) {
   if (!source.is_inference() && source._version() != 0)
     throw DataError("in_memory: the batch's \"", name,
                     "\" was changed in place, and the data with it: batches that are ",
                     "neither shuffled nor transformed are views of the data. Put a new tensor into the batch instead, ",
                     "e.g. batch.set(\"", name, "\", batch.at(\"", name, "\").sub(1))");
-  return source.slice(0, place.span.from, place.span.from + place.span.count);
+  return source.slice(0, selection.span.from, selection.span.from + selection.span.count);
 }
 
 at::Tensor Assembly::gather_on_device(const std::string& name, const at::Tensor& source, const ImagePass* pass,
-                                      const Place& place) {
-  if (on_device_.epoch != place.epoch || on_device_.seed != place.seed) prepare_device(place.seed, place.epoch);
-  const std::int64_t from = place.span.from, to = from + place.span.count;
+                                      const Selection& selection) {
+  if (on_device_.epoch != selection.epoch || on_device_.seed != selection.seed)
+    prepare_device(selection.seed, selection.epoch);
+  const std::int64_t from = selection.span.from, to = from + selection.span.count;
   at::Tensor out;
-  if (!place.samples) {
-    out = view(name, source, place);
+  if (!selection.samples) {
+    out = view(name, source, selection);
   } else if (const at::Tensor order = on_device_.order.slice(0, from, to);
              source.suggest_memory_format() == at::MemoryFormat::ChannelsLast) {
     out = source.permute({0, 2, 3, 1}).index_select(0, order).permute({0, 3, 1, 2});

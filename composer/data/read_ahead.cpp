@@ -6,7 +6,7 @@
 
 namespace composer::data::detail {
 
-ReadAhead::ReadAhead(std::int64_t threads, std::int64_t depth, std::int64_t batches, Place from, Make make)
+ReadAhead::ReadAhead(std::int64_t threads, std::int64_t depth, std::int64_t batches, Position from, Make make)
     : batches_(batches), make_(std::move(make)), slots_(static_cast<std::size_t>(depth)), from_(from) {
   try {
     for (; threads > 0; --threads) threads_.emplace_back([this] { run(); });
@@ -28,7 +28,7 @@ void ReadAhead::stop() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-ReadAhead::Place ReadAhead::place(std::int64_t number) const {
+ReadAhead::Position ReadAhead::position(std::int64_t number) const {
   const std::int64_t in_first = batches_ - from_.batch;
   if (number < in_first) return {from_.epoch, from_.batch + number};
   const std::int64_t later = number - in_first;
@@ -36,19 +36,19 @@ ReadAhead::Place ReadAhead::place(std::int64_t number) const {
 }
 
 // Which epoch follows one that was read to its end.
-void ReadAhead::learn(Place to) {
+void ReadAhead::note_epoch_order(Position to) {
   if (to_give_ == 0 || to.batch != 0) return;
-  const Place last = place(to_give_ - 1);
+  const Position last = position(to_give_ - 1);
   if (last.batch + 1 == batches_) epochs_on_ = to.epoch == last.epoch ? 0 : 1;
 }
 
-void ReadAhead::seek(Place to) {
+void ReadAhead::seek(Position to) {
   std::vector<Slot> dropped(slots_.size());
   {
     const std::lock_guard lock(mutex_);
     // Nothing is made behind the last batch, so what follows it there has to be asked for.
-    if (from_.batch < batches_ && place(to_give_) == to) return;
-    learn(to);
+    if (from_.batch < batches_ && position(to_give_) == to) return;
+    note_epoch_order(to);
     slots_.swap(dropped);
     from_ = to;
     to_make_ = to_give_ = 0;
@@ -78,7 +78,7 @@ void ReadAhead::run() {
     work_.wait(lock, [this] { return stopping_ || has_work(); });
     if (stopping_) return;
     const std::int64_t number = to_make_++;
-    const auto [epoch, batch] = place(number);
+    const auto [epoch, batch] = position(number);
     const std::uint64_t seeks = seeks_;
     lock.unlock();
     Slot made = make(epoch, batch, StillWanted(seeks_, seeks));

@@ -31,20 +31,20 @@ class ReadAhead {
   // Called from several threads at once, with positions that depend only on seek() and next().
   using Make = std::function<Batch(std::int64_t epoch, std::int64_t batch, StillWanted wanted)>;
 
-  struct Place {
+  struct Position {
     std::int64_t epoch, batch;
-    bool operator==(const Place&) const = default;
+    bool operator==(const Position&) const = default;
   };
 
   // Starts at `from`. At most `depth` batches are ready or being made. `batches` is the number per epoch.
-  ReadAhead(std::int64_t threads, std::int64_t depth, std::int64_t batches, Place from, Make make);
+  ReadAhead(std::int64_t threads, std::int64_t depth, std::int64_t batches, Position from, Make make);
   ~ReadAhead();  // waits for the batches being made, and discards them
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
   // Sets the position of the next batch. After an epoch's last batch, batches are prepared for the following epoch, or
   // for the same one again if that was so before. If another position is requested, they are dropped.
-  void seek(Place to);
+  void seek(Position to);
   // Returns the next batch, and after an epoch's last batch the first of the following one. Throws the error of making
   // it; the call after that returns the batch after that.
   Batch next();
@@ -58,8 +58,8 @@ class ReadAhead {
 
   void run();
   void stop();
-  Place place(std::int64_t number) const;
-  void learn(Place to);
+  Position position(std::int64_t number) const;
+  void note_epoch_order(Position to);
   Slot make(std::int64_t epoch, std::int64_t batch, StillWanted wanted) const;
   Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number) % slots_.size()]; }
   bool has_work() const {  // not past the last batch, where a loader may remain
@@ -72,7 +72,7 @@ class ReadAhead {
   std::mutex mutex_;  // guards everything below except threads_
   std::condition_variable work_, ready_;
   std::vector<Slot> slots_;
-  Place from_;                              // position of the last seek()
+  Position from_;                           // position of the last seek()
   std::int64_t epochs_on_ = 1;              // difference between consecutive epochs: 1, or 0
   std::int64_t to_make_ = 0, to_give_ = 0;  // numbers of batches, counted from from_
   std::atomic<std::uint64_t> seeks_ = 0;    // batches begun before the last seek are discarded; read without lock

@@ -18,24 +18,24 @@ std::shared_ptr<Loader> SeekableLoader::for_rank(std::int64_t rank, std::int64_t
 
 // In a forked process the threads are gone, and what they held when it was forked stays held.
 SeekableLoader::~SeekableLoader() {
-  if (!is_elsewhere()) return;
+  if (!is_other_process()) return;
   [[maybe_unused]] const ReadAhead* leaked = threads_.release();
 }
 
-bool SeekableLoader::is_elsewhere() const {
+bool SeekableLoader::is_other_process() const {
   const pid_t process = process_;
   return process != 0 && process != ::getpid();
 }
 
-void SeekableLoader::check_here() const {
-  if (is_elsewhere())
+void SeekableLoader::check_process() const {
+  if (is_other_process())
     throw ConfigError(
         "loader: was read before a fork(), so its background threads do not exist in this process; create ",
         "a new loader here");
 }
 
 void SeekableLoader::set_default_seed(std::uint64_t seed) {
-  check_here();
+  check_process();
   const std::lock_guard lock(mutex_);
   if (!sampler_->would_change(seed)) return;
   threads_.reset();  // they make batches of the seed before, and read it
@@ -54,7 +54,7 @@ std::vector<std::int64_t> SeekableLoader::sample_indices(std::int64_t epoch, std
 
 void SeekableLoader::seek(std::int64_t epoch, std::int64_t batch) {
   sampler_->check(epoch, batch);
-  check_here();
+  check_process();
   const std::lock_guard lock(mutex_);
   if (threads_ && (epoch != epoch_ || batch != batch_)) threads_->seek({epoch, batch});
   epoch_ = epoch;
@@ -62,12 +62,12 @@ void SeekableLoader::seek(std::int64_t epoch, std::int64_t batch) {
 }
 
 std::optional<Batch> SeekableLoader::next() {
-  check_here();
+  check_process();
   const std::lock_guard lock(mutex_);
   if (batch_ == sampler_->num_batches()) return std::nullopt;
   if (ahead_.threads > 0 && !threads_) {
     threads_ = std::make_unique<ReadAhead>(ahead_.threads, ahead_.depth, sampler_->num_batches(),
-                                           ReadAhead::Place{epoch_, batch_}, make_);
+                                           ReadAhead::Position{epoch_, batch_}, make_);
     process_ = ::getpid();
   }
   const std::int64_t batch = batch_++;  // an error is this batch's; the next call gives the next one

@@ -45,8 +45,8 @@ class SeekableLoader final : public Loader {
   bool shuffles() const { return sampler_->shuffles(); }
 
  private:
-  bool is_elsewhere() const;
-  void check_here() const;
+  bool is_other_process() const;
+  void check_process() const;
 
   std::shared_ptr<Sampler> sampler_;
   Ahead ahead_;

@@ -12,15 +12,15 @@
 
 namespace composer::data {
 
-struct ReadingPlace {
+struct ReadingPosition {
   std::int64_t epoch, batch;
-  bool operator==(const ReadingPlace&) const = default;
+  bool operator==(const ReadingPosition&) const = default;
 };
 
 struct SharedLoader::Readers {
   std::atomic<bool> busy = false;  // a thread is inside of the loader
   // Of the loader, and read by the thread that is inside; unset: unknown.
-  std::optional<ReadingPlace> place;
+  std::optional<ReadingPosition> position;
   std::optional<std::uint64_t> seed;
 
   std::mutex mutex;  // of the following
@@ -64,7 +64,7 @@ void SharedLoader::set_default_seed(std::uint64_t seed) {
 
 void SharedLoader::adopt_seed() const {
   if (!seed_ || readers_->seed == seed_) return;
-  readers_->place.reset();
+  readers_->position.reset();
   readers_->seed.reset();
   loader_->set_default_seed(*seed_);
   readers_->seed = seed_;
@@ -73,21 +73,21 @@ void SharedLoader::adopt_seed() const {
 void SharedLoader::seek(const std::string& label, std::int64_t epoch, std::int64_t batch) const {
   const Call call(*readers_, label);
   adopt_seed();
-  readers_->place.reset();
+  readers_->position.reset();
   loader_->seek(epoch, batch);
-  readers_->place = {epoch, batch};
+  readers_->position = {epoch, batch};
 }
 
 std::optional<Batch> SharedLoader::read(const std::string& label, std::int64_t epoch, std::int64_t batch) const {
   const Call call(*readers_, label);
   adopt_seed();
-  if (const ReadingPlace wanted{epoch, batch}; readers_->place != wanted) {
-    readers_->place.reset();
+  if (const ReadingPosition wanted{epoch, batch}; readers_->position != wanted) {
+    readers_->position.reset();
     loader_->seek(epoch, batch);
-    readers_->place = wanted;
+    readers_->position = wanted;
   }
   std::optional<Batch> read = loader_->next();  // an error is this batch's: a reader that goes on gets the next one
-  readers_->place = {epoch, batch + (read ? 1 : 0)};
+  readers_->position = {epoch, batch + (read ? 1 : 0)};
   return read;
 }
 

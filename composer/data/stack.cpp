@@ -37,19 +37,19 @@ std::vector<at::Tensor> parts_of(const std::string& name, const std::vector<Samp
 
 Batch Stack::operator()(const std::vector<Sample>& samples, std::span<const std::int64_t> indices) {
   Batch batch;
-  std::size_t place = 0;
-  for (const auto& [name, tensor] : samples.front()) batch.set(name, stack(parts_of(name, samples, indices), place++));
+  std::size_t index = 0;
+  for (const auto& [name, tensor] : samples.front()) batch.set(name, stack(parts_of(name, samples, indices), index++));
   return batch;
 }
 
-at::Tensor Stack::stack(std::span<const at::Tensor> parts, std::size_t place) {
+at::Tensor Stack::stack(std::span<const at::Tensor> parts, std::size_t index) {
   const at::Tensor& first = parts.front();
   if (!std::ranges::all_of(parts,
                            [](const at::Tensor& part) { return part.is_cpu() && part.layout() == at::kStrided; }))
     return at::stack(at::TensorList(parts.data(), parts.size()));
   at::DimVector shape(first.sizes());
   shape.insert(shape.begin(), static_cast<std::int64_t>(parts.size()));
-  at::Tensor out = memory(place).take(shape, first.scalar_type());
+  at::Tensor out = memory(index).take(shape, first.scalar_type());
   const auto bytes = static_cast<std::size_t>(first.numel()) * first.element_size();
   auto* to = static_cast<char*>(out.mutable_data_ptr());
   for (std::size_t i = 0; i < parts.size(); ++i, to += bytes) {
@@ -62,10 +62,10 @@ at::Tensor Stack::stack(std::span<const at::Tensor> parts, std::size_t place) {
   return out;
 }
 
-BatchMemory& Stack::memory(std::size_t place) {
+BatchMemory& Stack::memory(std::size_t index) {
   const std::lock_guard lock(mutex_);
-  while (memory_.size() <= place) memory_.push_back(std::make_unique<BatchMemory>(keep_, pin_memory_));
-  return *memory_[place];
+  while (memory_.size() <= index) memory_.push_back(std::make_unique<BatchMemory>(keep_, pin_memory_));
+  return *memory_[index];
 }
 
 }  // namespace composer::data::detail

@@ -20,8 +20,8 @@ class Stack {
   Batch operator()(const std::vector<Sample>& samples, std::span<const std::int64_t> indices);
 
  private:
-  at::Tensor stack(std::span<const at::Tensor> parts, std::size_t place);
-  BatchMemory& memory(std::size_t place);
+  at::Tensor stack(std::span<const at::Tensor> parts, std::size_t index);
+  BatchMemory& memory(std::size_t index);
 
   const std::size_t keep_;
   const bool pin_memory_;

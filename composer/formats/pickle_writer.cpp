@@ -11,7 +11,7 @@
 namespace composer::formats {
 namespace {
 
-class Writer {
+class PickleWriter {
  public:
   void op(std::string_view code) { out_ += code; }
 
@@ -60,7 +60,7 @@ class Writer {
   std::string out_;
 };
 
-void write_pickled_tensor(Writer& out, const PickleTensor& tensor, const PickleStorage& storage) {
+void write_pickled_tensor(PickleWriter& out, const PickleTensor& tensor, const PickleStorage& storage) {
   const std::string_view own = storage_of_dtype(tensor.dtype);
   out.global(own.empty() ? "torch._utils _rebuild_tensor_v3" : "torch._utils _rebuild_tensor_v2");
   out.op("((");
@@ -84,7 +84,7 @@ void write_pickled_tensor(Writer& out, const PickleTensor& tensor, const PickleS
 
 std::string make_pickle(const std::vector<std::pair<std::string, PickleTensor>>& tensors,
                         const std::vector<PickleStorage>& storages) {
-  Writer out;
+  PickleWriter out;
   out.op("\x80\x02");
   out.global("collections OrderedDict");
   out.op(")R(");

@@ -34,7 +34,7 @@ struct Directory {
 };
 
 // Fails, naming the file and the byte.
-struct Complain {
+struct FailAt {
   const std::string& file;
   [[noreturn]] void operator()(std::string_view what, std::uint64_t at) const {
     throw CheckpointError(file, ": ", what, " at byte ", at);
@@ -43,7 +43,7 @@ struct Complain {
 
 // The zip64 record that a locator before the end record names, if there is one: then its numbers are what counts.
 bool read_end64(const ByteSource& file, std::uint64_t end, Directory& directory) {
-  const Complain fail{file.name()};
+  const FailAt fail{file.name()};
   if (end < kLocator) return false;
   const std::string locator = file.read(end - kLocator, kLocator);
   if (four(locator, 0) != 0x07064b50) return false;
@@ -66,7 +66,7 @@ bool read_end64(const ByteSource& file, std::uint64_t end, Directory& directory)
 }
 
 Directory find_directory(const ByteSource& file) {
-  const Complain fail{file.name()};
+  const FailAt fail{file.name()};
   const std::uint64_t size = file.size();
   if (size < kEnd) fail("not a zip file: it ends", size);
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(size, kEnd + 0xFFFF));
@@ -98,7 +98,7 @@ bool safe_name(std::string_view name) {
 }
 
 // Numbers that do not fit the record stand in a field of their own, in this order.
-void read_zip64_field(std::string_view extra, ZipEntry& entry, const Complain& fail, std::uint64_t at) {
+void read_zip64_field(std::string_view extra, ZipEntry& entry, const FailAt& fail, std::uint64_t at) {
   std::uint64_t* const numbers[] = {&entry.size, &entry.stored, &entry.header};
   for (std::size_t i = 0; i + 4 <= extra.size();) {
     const std::size_t size = two(extra, i + 2);
@@ -135,7 +135,7 @@ ZipReader::ZipReader(const ByteSource& file) : file_(file) {
 }
 
 void ZipReader::read_directory(std::uint64_t at, std::uint64_t size, std::uint64_t count) {
-  const Complain fail{file_.name()};
+  const FailAt fail{file_.name()};
   if (count > size / kCentral) fail("more entries than fit into the directory", at);
   const std::string directory = file_.read(at, static_cast<std::size_t>(size));
   const std::string_view bytes = directory;
@@ -168,7 +168,7 @@ void ZipReader::read_directory(std::uint64_t at, std::uint64_t size, std::uint64
 }
 
 void ZipReader::read_local_headers(std::uint64_t directory) {
-  const Complain fail{file_.name()};
+  const FailAt fail{file_.name()};
   std::vector<const ZipEntry*> order;
   for (ZipEntry& entry : entries_) {
     if (entry.header > directory || directory - entry.header < kLocalRecord)

@@ -48,7 +48,7 @@ std::int64_t parts(std::int64_t size, std::int64_t largest) { return (size + lar
 std::int64_t even(std::int64_t size, std::int64_t count, std::int64_t i) { return size * i / count; }
 
 // Copies of panels, which a thread uses again for its next product.
-class Scratch {
+class PanelBuffer {
  public:
   float* get(std::int64_t floats) {
     if (floats > size_) {
@@ -70,7 +70,7 @@ class Scratch {
   std::int64_t size_ = 0;
 };
 
-thread_local Scratch scratch_a, scratch_b;
+thread_local PanelBuffer panels_a, panels_b;
 
 // The product on one thread.
 class Blocks {
@@ -85,9 +85,9 @@ class Blocks {
     columns_ = few ? kernels.panel : kColumns;
     copies_a_ = !a_is_adjacent || (!few && panels > (far ? 1 : kReadsOfA));
     const std::int64_t k = std::min(g.k, kPart);
-    if (copies_a_) a_ = scratch_a.get(std::min(g.m, kRowsOfA) * k);
+    if (copies_a_) a_ = panels_a.get(std::min(g.m, kRowsOfA) * k);
     b_ = g.packed;
-    if (copies_b_) b_ = room_for_b_ = scratch_b.get(parts(std::min(g.n, columns_), kernels.panel) * kernels.panel * k);
+    if (copies_b_) b_ = room_for_b_ = panels_b.get(parts(std::min(g.n, columns_), kernels.panel) * kernels.panel * k);
   }
 
   void run() {

@@ -132,7 +132,7 @@ std::string describe(const ParameterGroup& group, std::size_t index) {
                     " has no parameters: ", fitted ? "all that match are in earlier groups" : "no parameter matches");
 }
 
-bool wants(const ParameterGroup& group, const NamedParameter& parameter) {
+bool is_member(const ParameterGroup& group, const NamedParameter& parameter) {
   return group.where ? group.where(parameter.name, parameter.tensor) : fits_wildcard(group.match, parameter.name);
 }
 
@@ -165,7 +165,7 @@ std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParamet
   for (const NamedParameter& parameter : parameters) {
     std::optional<std::size_t> first;
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      if (!wants(groups[i], parameter)) continue;
+      if (!is_member(groups[i], parameter)) continue;
       fitted[i] = true;
       if (!first) first = i;
     }
@@ -173,9 +173,9 @@ std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParamet
         decay_matrices_only && parameter.tensor.dim() < 2 && !(first && groups[*first].weight_decay.has_value());
     PlannedGroup& group = planned[2 * (first ? *first + 1 : 0) + (undecayed ? 1 : 0)];
     group.parameters.push_back(parameter);
-    group.asked = first ? &groups[*first] : nullptr;
+    group.requested = first ? &groups[*first] : nullptr;
     group.undecayed = undecayed;
-    group.who = first ? join(who, ": ", describe(*group.asked, *first)) : who;
+    group.who = first ? join(who, ": ", describe(*group.requested, *first)) : who;
   }
   for (std::size_t i = 0; i < groups.size(); ++i)
     if (planned[2 * i + 2].parameters.empty() && planned[2 * i + 3].parameters.empty())
@@ -184,19 +184,19 @@ std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParamet
   return planned;
 }
 
-std::vector<std::pair<const char*, double>> set_by(const PlannedGroup& group) {
+std::vector<std::pair<const char*, double>> overrides_of(const PlannedGroup& group) {
   std::vector<std::pair<const char*, double>> all;
   const auto add = [&](const char* name, const std::optional<double>& value) {
     if (value) all.emplace_back(name, *value);
   };
-  if (group.asked) {
-    const ParameterGroup& asked = *group.asked;
-    add("lr", asked.lr);
-    add("weight_decay", asked.weight_decay);
-    add("momentum", asked.momentum);
-    add("beta1", asked.beta1);
-    add("beta2", asked.beta2);
-    add("eps", asked.eps);
+  if (group.requested) {
+    const ParameterGroup& requested = *group.requested;
+    add("lr", requested.lr);
+    add("weight_decay", requested.weight_decay);
+    add("momentum", requested.momentum);
+    add("beta1", requested.beta1);
+    add("beta2", requested.beta2);
+    add("eps", requested.eps);
   }
   if (group.undecayed) add("weight_decay", 0.0);
   return all;

@@ -30,16 +30,16 @@ void check_parameters(const std::string& who, const NamedParameters& parameters)
 
 struct PlannedGroup {
   NamedParameters parameters;
-  const ParameterGroup* asked = nullptr;  // null: parameters that no group matches
-  bool undecayed = false;                 // no weight decay, because of decay_matrices_only
-  std::string who;                        // for errors
+  const ParameterGroup* requested = nullptr;  // null: parameters that no group matches
+  bool undecayed = false;                     // no weight decay, because of decay_matrices_only
+  std::string who;                            // for errors
 };
 // Parameters that no group matches come first. Throws ConfigError.
 std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParameters& parameters,
                                       const std::vector<ParameterGroup>& groups, bool decay_matrices_only);
 
 // What the group sets: options by name.
-std::vector<std::pair<const char*, double>> set_by(const PlannedGroup& group);
+std::vector<std::pair<const char*, double>> overrides_of(const PlannedGroup& group);
 
 template <class Options>
 using Described = std::vector<Option<Options>> (*)();
@@ -73,7 +73,7 @@ std::vector<BuiltGroup> build_groups(const std::string& who, const NamedParamete
   for (PlannedGroup& group : plan_groups(who, parameters, options.groups, options.decay_matrices_only)) {
     Options own = options;
     own.groups.clear();
-    for (const auto& [name, value] : set_by(group)) {
+    for (const auto& [name, value] : overrides_of(group)) {
       const auto found = std::ranges::find(list, name, &Option<Options>::name);
       if (found == list.end()) throw ConfigError(group.who, ": sets ", name, ", which this optimizer does not have");
       found->read(own, composer::detail::to_text(value));

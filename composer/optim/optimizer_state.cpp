@@ -78,7 +78,7 @@ struct StateFields {
     if (visit.is_loading() && value.defined()) value = value.to(parameter.device());
   }
   // Of the parameter's shape.
-  void alike(const char* name, at::Tensor& value) {
+  void tensor_like_parameter(const char* name, at::Tensor& value) {
     (*this)(name, value);
     if (visit.is_loading() && value.defined() && value.sizes() != parameter.sizes())
       throw CheckpointError(visit.path(), '/', name, ": has the shape ", value.sizes(), ", must have ",
@@ -94,28 +94,28 @@ struct StateFields {
 };
 
 void visit_fields(StateFields fields, libtorch::SGDParamState& state) {
-  fields.alike("momentum_buffer", state.momentum_buffer());
+  fields.tensor_like_parameter("momentum_buffer", state.momentum_buffer());
 }
 
 template <class State>
 requires std::is_same_v<State, libtorch::AdamParamState> || std::is_same_v<State, libtorch::AdamWParamState>
 void visit_fields(StateFields fields, State& state) {
   fields("step", state.step());
-  fields.alike("exp_avg", state.exp_avg());
-  fields.alike("exp_avg_sq", state.exp_avg_sq());
-  fields.alike("max_exp_avg_sq", state.max_exp_avg_sq());
+  fields.tensor_like_parameter("exp_avg", state.exp_avg());
+  fields.tensor_like_parameter("exp_avg_sq", state.exp_avg_sq());
+  fields.tensor_like_parameter("max_exp_avg_sq", state.max_exp_avg_sq());
 }
 
 void visit_fields(StateFields fields, libtorch::AdagradParamState& state) {
   fields("step", state.step());
-  fields.alike("sum", state.sum());
+  fields.tensor_like_parameter("sum", state.sum());
 }
 
 void visit_fields(StateFields fields, libtorch::RMSpropParamState& state) {
   fields("step", state.step());
-  fields.alike("square_avg", state.square_avg());
-  fields.alike("momentum_buffer", state.momentum_buffer());
-  fields.alike("grad_avg", state.grad_avg());
+  fields.tensor_like_parameter("square_avg", state.square_avg());
+  fields.tensor_like_parameter("momentum_buffer", state.momentum_buffer());
+  fields.tensor_like_parameter("grad_avg", state.grad_avg());
 }
 
 // It keeps one for all parameters in their order, under the first. `al` is memory that each step fills anew.
@@ -310,7 +310,7 @@ StateDict known_options(const libtorch::OptimizerOptions& given) {
 }
 
 // libtorch has no other way to read what has been written.
-torch::serialize::InputArchive reread(torch::serialize::OutputArchive& written) {
+torch::serialize::InputArchive read_back(torch::serialize::OutputArchive& written) {
   util::InText text(bytes_of(written));
   torch::serialize::InputArchive archive;
   archive.load_from(text);
@@ -367,7 +367,7 @@ std::vector<StateDict> serialized_options(const libtorch::Optimizer& optimizer) 
   if (written.empty()) return all;
   torch::serialize::InputArchive options;
   try {
-    options = reread(archive);
+    options = read_back(archive);
   } catch (const c10::Error&) {  // one of them is nothing that an archive can have
     return all;
   }

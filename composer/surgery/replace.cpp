@@ -53,13 +53,13 @@ void refresh_all(Module& module, std::set<const Module*>& seen) {
   if (auto* layer = dynamic_cast<LayerImpl*>(&module)) layer->refresh();
 }
 
-class Surgeon {
+class ModuleReplacer {
  public:
-  Surgeon(const Module& model, const ReplacementPolicy& policy, const LeavesAlone& leaves_alone)
+  ModuleReplacer(const Module& model, const ReplacementPolicy& policy, const LeavesAlone& leaves_alone)
       : model_(model), policy_(policy), leaves_alone_(leaves_alone) {}
 
   void visit(Module& parent, const std::string& prefix) {
-    if (!seen_.insert(&parent).second) return;
+    if (!visited_modules_.insert(&parent).second) return;
     Module& inside = bare(parent);
     auto* const sequential = inside.as<torch::nn::Sequential>();
     std::size_t index = 0;
@@ -70,11 +70,11 @@ class Surgeon {
       const auto place_before = std::dynamic_pointer_cast<LayerImpl>(child.value());
       const std::shared_ptr<Module> before = place_before ? place_before->module() : child.value();
       if (place_before) {
-        if (places_.insert(place_before.get()).second) ask_about_place(name, Layer(place_before));
+        if (visited_layers_.insert(place_before.get()).second) replace_in_layer(name, Layer(place_before));
       } else if (sequential) {
-        ask_about_entry(name, *sequential, at, child.key());
-      } else if (!asked_.contains(child.value().get())) {
-        asked_.emplace(child.value().get(), Layer());
+        replace_in_sequential(name, *sequential, at, child.key());
+      } else if (!answers_.contains(child.value().get())) {
+        answers_.emplace(child.value().get(), Layer());
         const auto shown = std::make_shared<LayerImpl>(child.value(), LayerImpl::CannotBeCalled{});
         if (!policy_(name, Layer(shown)).is_empty()) result_.out_of_reach.push_back(name);
       }
@@ -86,17 +86,17 @@ class Surgeon {
 
  private:
   // The same for every place that holds this module.
-  Layer answer_about(const std::string& name, const Layer& place) {
-    const auto known = asked_.find(place->module().get());
-    if (known != asked_.end()) return known->second;
-    held_.push_back(place->module());  // its address stays its own
+  Layer replacement_for(const std::string& name, const Layer& place) {
+    const auto known = answers_.find(place->module().get());
+    if (known != answers_.end()) return known->second;
+    kept_alive_.push_back(place->module());  // its address stays its own
     Layer now = policy_(name, place);
-    asked_.emplace(held_.back().get(), now);
+    answers_.emplace(kept_alive_.back().get(), now);
     return now;
   }
 
-  void ask_about_place(const std::string& name, const Layer& place) {
-    const Layer now = answer_about(name, place);
+  void replace_in_layer(const std::string& name, const Layer& place) {
+    const Layer now = replacement_for(name, place);
     if (now.is_empty() || now->module() == place->module()) return;
     const std::string before = text_of(*place);
     move_to_where(*place, model_, *now.ptr());
@@ -104,11 +104,11 @@ class Surgeon {
     result_.made.push_back({name, before, text_of(*place), place});
   }
 
-  void ask_about_entry(const std::string& name, torch::nn::SequentialImpl& sequential, std::size_t index,
-                       const std::string& key) {
+  void replace_in_sequential(const std::string& name, torch::nn::SequentialImpl& sequential, std::size_t index,
+                             const std::string& key) {
     torch::nn::AnyModule& entry = *(sequential.begin() + static_cast<std::ptrdiff_t>(index));
     const Layer place(std::make_shared<LayerImpl>(entry));
-    ask_about_place(name, place);
+    replace_in_layer(name, place);
     if (place->module() == entry.ptr()) return;
     entry = torch::nn::AnyModule(place);
     sequential.replace_module(key, place.ptr());
@@ -117,9 +117,9 @@ class Surgeon {
   const Module& model_;
   const ReplacementPolicy& policy_;
   const LeavesAlone& leaves_alone_;
-  std::set<const Module*> seen_, places_;
-  std::map<const Module*, Layer> asked_;
-  std::vector<std::shared_ptr<Module>> held_;
+  std::set<const Module*> visited_modules_, visited_layers_;
+  std::map<const Module*, Layer> answers_;
+  std::vector<std::shared_ptr<Module>> kept_alive_;
   Replacements result_;
 };
 
@@ -149,11 +149,11 @@ std::vector<std::string> Replacements::never_called() const {
 
 Replacements replace_modules(Module& model, const ReplacementPolicy& policy, const LeavesAlone& leaves_alone) {
   if (!policy) throw ConfigError("replace_modules: the policy is empty");
-  Surgeon surgeon(model, policy, leaves_alone);
-  surgeon.visit(model, "");
+  ModuleReplacer replacer(model, policy, leaves_alone);
+  replacer.visit(model, "");
   std::set<const Module*> seen;
   refresh_all(model, seen);
-  return std::move(surgeon).result();
+  return std::move(replacer).result();
 }
 
 }  // namespace composer

@@ -68,7 +68,8 @@ class BackgroundQueue {
   BackgroundQueue& operator=(const BackgroundQueue&) = delete;
 
   void send(Message message) {
-    if (!is_here()) throw Error("what was opened before a fork() cannot be written to after it; open it in the child");
+    if (!is_own_process())
+      throw Error("what was opened before a fork() cannot be written to after it; open it in the child");
     Shared& all = *all_;
     std::unique_lock lock(all.mutex);
     if (all.waiting.size() >= all.options.capacity) {
@@ -103,7 +104,7 @@ class BackgroundQueue {
   // Begins to handle the waiting messages, without waiting for the end of it. If messages were handled less than
   // `pause` ago, it begins once that much time has passed, so that frequent calls do not wake the thread each time.
   void hurry(Duration pause = {}) {
-    if (!is_here()) return;
+    if (!is_own_process()) return;
     const std::lock_guard lock(all_->mutex);
     const auto from = all_->taken_at + std::chrono::duration_cast<Clock::duration>(pause);
     if (all_->waiting.empty() || from >= all_->due) return;
@@ -113,7 +114,7 @@ class BackgroundQueue {
 
   // Returns true once everything that was sent is handled, and false after `limit` (forever if unset).
   bool sync(std::optional<Duration> limit = {}) {
-    if (!is_here()) return true;
+    if (!is_own_process()) return true;
     std::unique_lock lock(all_->mutex);
     all_->hurry = true;
     all_->work.notify_one();
@@ -128,7 +129,7 @@ class BackgroundQueue {
   bool end(std::optional<Duration> limit) {
     if (all_ == nullptr) return true;
     const std::shared_ptr<Shared> all = std::move(all_);
-    if (!is_here()) {
+    if (!is_own_process()) {
       new std::shared_ptr<Shared>(all);  // leaked: a lock that the thread held when it vanished stays held
       return true;
     }
@@ -220,7 +221,7 @@ class BackgroundQueue {
     std::thread thread;
   };
 
-  bool is_here() const { return detail::this_process() == process_; }
+  bool is_own_process() const { return detail::this_process() == process_; }
 
   const std::uint64_t process_ = detail::this_process();
   std::uint64_t dropped_ = 0, abandoned_ = 0;

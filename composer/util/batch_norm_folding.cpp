@@ -151,7 +151,7 @@ struct FoldingKernels {
     (*stack)[at + WEIGHT] = layer->weight;
     (*stack)[at + BIAS] = layer->bias;
     op.callBoxed(stack);
-    running->made(*layer, stack->back().toTensor());
+    running->note_output(*layer, stack->back().toTensor());
   }
 
   static void norm(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
@@ -189,14 +189,15 @@ struct FoldingKernels {
  private:
   static void use_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
     if (!running || running->outputs_.empty() || !op.hasSchema()) return;  // a thread that forward has started has none
-    for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) running->use(value);
+    for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) running->note_use(value);
   }
 };
 
 // A use other than by the batch norm.
-void BatchNormFolding::Folded::use(const c10::IValue& value) {
-  for_each_tensor(
-      value, [this](const at::Tensor& tensor) { lost_ = lost_ || outputs_.count(tensor.unsafeGetTensorImpl()) > 0; });
+void BatchNormFolding::Folded::note_use(const c10::IValue& value) {
+  for_each_tensor(value, [this](const at::Tensor& tensor) {
+    result_is_wrong_ = result_is_wrong_ || outputs_.count(tensor.unsafeGetTensorImpl()) > 0;
+  });
 }
 
 BatchNormFolding::Folded::Layer* BatchNormFolding::Folded::find(const at::Tensor& weight, const at::Tensor& bias) {
@@ -207,8 +208,8 @@ BatchNormFolding::Folded::Layer* BatchNormFolding::Folded::find(const at::Tensor
   return nullptr;
 }
 
-void BatchNormFolding::Folded::made(Layer& layer, const at::Tensor& output) {
-  lost_ = lost_ || layer.ran;
+void BatchNormFolding::Folded::note_output(Layer& layer, const at::Tensor& output) {
+  result_is_wrong_ = result_is_wrong_ || layer.ran;
   layer.ran = true;
   outputs_.insert_or_assign(output.unsafeGetTensorImpl(),
                             Output{c10::weak_intrusive_ptr<Impl>(output.getIntrusivePtr()), layer.norm});
@@ -225,7 +226,7 @@ bool BatchNormFolding::Folded::replaces(const Impl* input, const Norm& norm, boo
   Output& output = it->second;
   const bool other = training || !(norm == output.norm);
   stale_ = stale_ || other;
-  lost_ = lost_ || other || output.normalized;
+  result_is_wrong_ = result_is_wrong_ || other || output.normalized;
   output.normalized = true;
   return !other;
 }
@@ -253,7 +254,7 @@ BatchNormFolding::Folded BatchNormFolding::fold() const {
   const at::NoGradGuard no_grad;
   FoldingKernels::install();
   Folded folded;
-  folded.held_ = pairs_;
+  folded.kept_alive_ = pairs_;
   for (const Pair& pair : pairs_) {
     at::Tensor scale = (pair.variance.to(at::kDouble) + pair.eps).rsqrt();
     if (pair.gamma.defined()) scale = scale * pair.gamma;
@@ -274,7 +275,7 @@ BatchNormFolding::Folded BatchNormFolding::fold() const {
 }
 
 bool BatchNormFolding::Folded::run(const std::function<void()>& forward) {
-  lost_ = false;
+  result_is_wrong_ = false;
   outputs_.clear();
   for (auto& [weight, layer] : layers_) layer.ran = false;
   {
@@ -282,9 +283,10 @@ bool BatchNormFolding::Folded::run(const std::function<void()>& forward) {
     const c10::impl::IncludeDispatchKeyGuard with(kFoldingKey);
     forward();
   }
-  for (const auto& [tensor, output] : outputs_) lost_ = lost_ || !output.normalized || !output.tensor.expired();
+  for (const auto& [tensor, output] : outputs_)
+    result_is_wrong_ = result_is_wrong_ || !output.normalized || !output.tensor.expired();
   outputs_.clear();
-  return !lost_;
+  return !result_is_wrong_;
 }
 
 }  // namespace composer

@@ -60,16 +60,16 @@ class COMPOSER_EXPORT BatchNormFolding {
       bool normalized = false;
     };
     Folded() = default;
-    void use(const c10::IValue& value);
+    void note_use(const c10::IValue& value);
     Layer* find(const at::Tensor& weight, const at::Tensor& bias);  // nullptr: it is not folded
-    void made(Layer& layer, const at::Tensor& output);
+    void note_output(Layer& layer, const at::Tensor& output);
     bool replaces(const at::TensorImpl* input, const Norm& norm, bool training);
 
-    std::vector<Pair> held_;  // whose addresses are compared, and are not used again meanwhile
+    std::vector<Pair> kept_alive_;  // whose addresses are compared, and are not used again meanwhile
     std::unordered_map<const at::TensorImpl*, Layer> layers_;        // by the model's weight
     std::unordered_map<const at::TensorImpl*, const Layer*> norms_;  // by the running mean
     std::unordered_map<const at::TensorImpl*, Output> outputs_;      // of folded layers, in this run
-    bool lost_ = false, stale_ = false;
+    bool result_is_wrong_ = false, stale_ = false;
   };
   Folded fold() const;
 

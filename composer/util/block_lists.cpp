@@ -10,7 +10,7 @@
 namespace composer::util {
 namespace {
 
-constexpr std::int64_t kTellAfter = std::int64_t{16} << 10;  // bytes
+constexpr std::int64_t kReportAfter = std::int64_t{16} << 10;  // bytes
 
 }  // namespace
 
@@ -21,9 +21,9 @@ void BlockLists::List::lock() {
 void BlockLists::List::change_cached(std::int64_t bytes, std::atomic<std::int64_t>& cached_by_all) {
   memory_.cached += static_cast<std::size_t>(bytes);
   memory_.used -= static_cast<std::size_t>(bytes);
-  untold_ += bytes;
-  if (untold_ < kTellAfter && untold_ > -kTellAfter) return;
-  cached_by_all.fetch_add(std::exchange(untold_, 0), std::memory_order_relaxed);
+  unreported_ += bytes;
+  if (unreported_ < kReportAfter && unreported_ > -kReportAfter) return;
+  cached_by_all.fetch_add(std::exchange(unreported_, 0), std::memory_order_relaxed);
 }
 
 BlockLists::Block* BlockLists::List::pop(std::atomic<std::int64_t>& cached_by_all) {
@@ -53,7 +53,7 @@ void BlockLists::List::release_all(std::atomic<std::int64_t>& cached_by_all) {
     const std::lock_guard guard(*this);
     block = std::exchange(first_, nullptr);
     const auto cached = static_cast<std::int64_t>(std::exchange(memory_.cached, 0));
-    cached_by_all.fetch_add(std::exchange(untold_, 0) - cached, std::memory_order_relaxed);
+    cached_by_all.fetch_add(std::exchange(unreported_, 0) - cached, std::memory_order_relaxed);
   }
   while (block != nullptr) std::free(std::exchange(block, block->next));
 }

@@ -66,7 +66,7 @@ class BlockLists {
     std::atomic_flag busy_;
     Block* first_ = nullptr;
     CpuMemory memory_;
-    std::int64_t untold_ = 0;  // of memory_.cached
+    std::int64_t unreported_ = 0;  // of memory_.cached
   };
 
   std::array<List, kLists> lists_;

@@ -46,7 +46,7 @@ bool has_kill(std::string_view signals) { return (whole_number(signals, 16) >> (
 
 }  // namespace
 
-bool says_dying(std::string_view status) {
+bool is_status_of_dying(std::string_view status) {
   const std::string_view state = value_of(status, "State:");
   return state.starts_with('Z') || state.starts_with('X') || value_of(status, "VmSize:").empty() ||
          has_kill(value_of(status, "SigPnd:")) || has_kill(value_of(status, "ShdPnd:"));
@@ -55,7 +55,7 @@ bool says_dying(std::string_view status) {
 bool is_dying(int process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/status");
   const std::string status{std::istreambuf_iterator<char>(file), {}};
-  return !status.empty() && says_dying(status);
+  return !status.empty() && is_status_of_dying(status);
 }
 
 bool is_locked_by_dying(int descriptor) {

@@ -8,7 +8,7 @@ namespace composer::util {
 bool is_dying(int process);
 
 // The same of the text of /proc/PID/status.
-bool says_dying(std::string_view status);
+bool is_status_of_dying(std::string_view status);
 
 // Whether a process that is dying holds the lock of this open file.
 bool is_locked_by_dying(int descriptor);

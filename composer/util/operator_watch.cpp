@@ -11,13 +11,15 @@ namespace {
 
 // libtorch's callbacks are functions without an object. What a thread says of itself goes on to the threads of the
 // backward passes that it starts.
-struct Heard final : c10::DebugInfoBase {
-  explicit Heard(OperatorWatch::Listener& given) : listener(&given) {}
+struct WatchState final : c10::DebugInfoBase {
+  explicit WatchState(OperatorWatch::Listener& given) : listener(&given) {}
   std::mutex one_call;
   OperatorWatch::Listener* listener;  // null: its watch is over
 };
 
-Heard* heard_here() { return static_cast<Heard*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PRODUCER_INFO)); }
+WatchState* state_here() {
+  return static_cast<WatchState*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PRODUCER_INFO));
+}
 
 void add_tensors(const c10::IValue& value, std::vector<at::Tensor>& into) {
   if (value.isTensor()) {
@@ -37,39 +39,39 @@ struct Kept final : at::ObserverContext {
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   const at::DisableRecordFunctionGuard quiet;
-  Heard* const heard = heard_here();
-  if (!heard) return nullptr;
-  const std::lock_guard lock(heard->one_call);
-  if (!heard->listener) return nullptr;
+  WatchState* const state = state_here();
+  if (!state) return nullptr;
+  const std::lock_guard lock(state->one_call);
+  if (!state->listener) return nullptr;
   auto kept = std::make_unique<Kept>();
   kept->call = {.name = function.name(),
                 .is_node = function.scope() == at::RecordScope::BACKWARD_FUNCTION,
                 .sequence = function.seqNr()};
   if (!kept->call.is_node)
     for (const c10::IValue& input : function.inputs()) add_tensors(input, kept->call.inputs);
-  heard->listener->begin(kept->call);
+  state->listener->begin(kept->call);
   return kept;
 }
 
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
   const at::DisableRecordFunctionGuard quiet;
-  Heard* const heard = heard_here();
-  if (!context || !heard) return;
-  const std::lock_guard lock(heard->one_call);
-  if (!heard->listener) return;
+  WatchState* const state = state_here();
+  if (!context || !state) return;
+  const std::lock_guard lock(state->one_call);
+  if (!state->listener) return;
   OperatorCall& call = static_cast<Kept*>(context)->call;
   if (!call.is_node)
     for (const c10::IValue& output : function.outputs()) add_tensors(output, call.outputs);
-  heard->listener->end(call);
+  state->listener->end(call);
 }
 
 }  // namespace
 
 struct OperatorWatch::Impl {
   explicit Impl(Listener& listener)
-      : heard(std::make_shared<Heard>(listener)),
-        is_outermost(heard_here() == nullptr),
-        place(c10::DebugInfoKind::PRODUCER_INFO, heard) {
+      : state(std::make_shared<WatchState>(listener)),
+        is_outermost(state_here() == nullptr),
+        installed(c10::DebugInfoKind::PRODUCER_INFO, state) {
     if (is_outermost)
       handle = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
                                               .needsInputs(true)
@@ -78,13 +80,13 @@ struct OperatorWatch::Impl {
   }
   ~Impl() {
     if (is_outermost) at::removeCallback(handle);
-    const std::lock_guard lock(heard->one_call);
-    heard->listener = nullptr;
+    const std::lock_guard lock(state->one_call);
+    state->listener = nullptr;
   }
 
-  std::shared_ptr<Heard> heard;
+  std::shared_ptr<WatchState> state;
   bool is_outermost;  // the callbacks of the first one on a thread serve those within it
-  c10::DebugInfoGuard place;
+  c10::DebugInfoGuard installed;
   at::CallbackHandle handle = 0;
 };
 

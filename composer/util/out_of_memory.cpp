@@ -8,7 +8,7 @@
 namespace composer {
 namespace {
 
-bool speaks_of_memory(std::string_view text) {
+bool mentions_memory(std::string_view text) {
   for (const std::string_view sign : {"out of memory", "can't allocate memory", "ALLOC_FAILED"})
     if (text.find(sign) != std::string_view::npos) return true;
   return false;
@@ -24,7 +24,7 @@ bool is_out_of_memory(const std::exception_ptr& error) {
   } catch (const std::bad_alloc&) {
     return true;
   } catch (const c10::Error& other) {
-    return speaks_of_memory(other.what_without_backtrace());
+    return mentions_memory(other.what_without_backtrace());
   } catch (const std::nested_exception& outer) {
     return outer.nested_ptr() && is_out_of_memory(outer.nested_ptr());
   } catch (...) {

@@ -76,13 +76,13 @@ void OutputFile::write(std::string_view text) {
     if (more > 0) written += static_cast<std::size_t>(more);
     if (more >= 0 || errno == EINTR) continue;
     const int code = errno;
-    take_back(written);
+    remove_partial(written);
     fail(code);
   }
 }
 
 // Part of a line or a record would spoil what follows.
-void OutputFile::take_back(std::size_t written) {
+void OutputFile::remove_partial(std::size_t written) {
   struct stat status {};
   if (written == 0 || ::fstat(descriptor_.number(), &status) != 0 || !S_ISREG(status.st_mode)) return;
   const auto end = ::lseek(descriptor_.number(), 0, SEEK_CUR);  // of what was written last

@@ -40,7 +40,7 @@ class OutputFile {
   [[noreturn]] void fail(int code) const;
   void open(FileMode mode);
   void lock(FileMode mode);
-  void take_back(std::size_t written);
+  void remove_partial(std::size_t written);
   std::string owner_, path_;
   OwnDescriptor descriptor_;
 };

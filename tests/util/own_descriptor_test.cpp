@@ -59,12 +59,12 @@ TEST_CASE("A process is dying once it is a zombie, was sent SIGKILL, or has no m
     return "Name:\tx\nState:\t" + state + "\n" + size + "SigPnd:\t" + own + "\nShdPnd:\t" + shared + "\n";
   };
   const std::string none = "0000000000000000", size = "VmSize:\t 100 kB\n";
-  CHECK_FALSE(util::says_dying(status("S (sleeping)", size, none, none)));
-  CHECK_FALSE(util::says_dying(status("T (stopped)", size, none, "0000000000004000")));  // SIGTERM
-  CHECK(util::says_dying(status("R (running)", size, "0000000000000100", none)));
-  CHECK(util::says_dying(status("R (running)", size, none, "0000000000000100")));
-  CHECK(util::says_dying(status("R (running)", "", none, none)));
-  CHECK(util::says_dying(status("Z (zombie)", "", none, none)));
+  CHECK_FALSE(util::is_status_of_dying(status("S (sleeping)", size, none, none)));
+  CHECK_FALSE(util::is_status_of_dying(status("T (stopped)", size, none, "0000000000004000")));  // SIGTERM
+  CHECK(util::is_status_of_dying(status("R (running)", size, "0000000000000100", none)));
+  CHECK(util::is_status_of_dying(status("R (running)", size, none, "0000000000000100")));
+  CHECK(util::is_status_of_dying(status("R (running)", "", none, none)));
+  CHECK(util::is_status_of_dying(status("Z (zombie)", "", none, none)));
   CHECK_FALSE(util::is_dying(::getpid()));
 }
 

@@ -7,9 +7,9 @@
 namespace composer::data::detail {
 
 // Reads the bytes of a file in order.
-class ByteSource {
+class ByteStream {
  public:
-  virtual ~ByteSource() = default;
+  virtual ~ByteStream() = default;
   // Reads up to `count` bytes; fewer only at the end of the data. Throws DataError.
   virtual std::size_t read(void* to, std::size_t count) = 0;
   // Upper limit of the number of bytes.
@@ -17,6 +17,6 @@ class ByteSource {
 };
 
 // Decompresses if the name ends in .gz. Throws DataError if the file cannot be opened.
-std::unique_ptr<ByteSource> open_bytes(const std::filesystem::path& file);
+std::unique_ptr<ByteStream> open_bytes(const std::filesystem::path& file);
 
 }  // namespace composer::data::detail

@@ -1,4 +1,4 @@
-#include "composer/data/byte_source.h"
+#include "composer/data/byte_stream.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class PlainFile final : public ByteSource {
+class PlainFile final : public ByteStream {
  public:
   explicit PlainFile(const fs::path& file) : file_(file), in_(file, std::ios::binary) {
     std::error_code error;
@@ -39,7 +39,7 @@ class PlainFile final : public ByteSource {
 
 // Gzip members that fill their file, as gzip writes one and joined files have several. zlib checks the sums of each
 // when its end is read.
-class GzipFile final : public ByteSource {
+class GzipFile final : public ByteStream {
  public:
   explicit GzipFile(const fs::path& file) : file_(file), compressed_(file), buffer_(1 << 16) {
     constexpr int kGzipOnly = 16;
@@ -95,7 +95,7 @@ class GzipFile final : public ByteSource {
 
 }  // namespace
 
-std::unique_ptr<ByteSource> open_bytes(const fs::path& file) {
+std::unique_ptr<ByteStream> open_bytes(const fs::path& file) {
   if (file.extension() == ".gz") return std::make_unique<GzipFile>(file);
   return std::make_unique<PlainFile>(file);
 }
