@@ -31,7 +31,7 @@ AddressSpace::~AddressSpace() {
 
 bool AddressSpace::commit(std::size_t bytes) {
   if (bytes <= committed_) return true;
-  // In large steps, or in a small one where memory is short.
+  // Commits a large step at once; if memory is short, only what is needed.
   const std::size_t step = (bytes + kCommitStep - 1) / kCommitStep * kCommitStep;
   for (const std::size_t until : {std::min(step, size_), bytes})
     if (::mprotect(begin_ + committed_, until - committed_, PROT_READ | PROT_WRITE) == 0) {

@@ -5,7 +5,7 @@
 namespace composer {
 namespace {
 
-// Of forward and loss; unset: that of the weights.
+// The dtype for forward and loss; unset: no autocast.
 std::optional<at::ScalarType> type_of(Precision precision) {
   switch (precision) {
     case Precision::FP32:

@@ -9,7 +9,7 @@
 
 namespace composer {
 
-// Autocast of what runs in this scope, if the precision asks for it; nothing for fp32.
+// Enables autocast in this scope if the precision asks for it; does nothing for fp32.
 class AutocastScope {
  public:
   AutocastScope(Precision precision, at::Device device);
@@ -18,13 +18,14 @@ class AutocastScope {
   AutocastScope& operator=(const AutocastScope&) = delete;
 
  private:
-  const std::optional<at::ScalarType> type_;  // unset: that of the weights
+  const std::optional<at::ScalarType> type_;  // unset: no autocast, as for fp32
   const at::DeviceType device_;
   bool was_enabled_ = false;
-  at::ScalarType dtype_ = at::kFloat;  // before
+  at::ScalarType dtype_ = at::kFloat;  // the autocast dtype before this scope
 };
 
-// The shorter type that autocast gives inputs on devices of this type, on this thread; nothing if autocast is off.
+// The shorter type that autocast on this thread gives the inputs of operators on such devices; unset if autocast is
+// off.
 std::optional<at::ScalarType> autocast_type(at::DeviceType device);
 
 }  // namespace composer

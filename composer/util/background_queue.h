@@ -25,7 +25,7 @@ namespace detail {
 
 inline std::atomic<std::uint64_t> forks{0};
 
-// Different in a forked process. getpid() would be a system call for each message.
+// Differs in a forked process. getpid() would be a system call for each message.
 inline std::uint64_t this_process() {
   static const bool is_counted = ::pthread_atfork(nullptr, nullptr, [] { ++forks; }) == 0;
   return is_counted ? forks.load(std::memory_order_relaxed) : static_cast<std::uint64_t>(::getpid());
@@ -39,8 +39,8 @@ enum class FullQueue : std::uint8_t { WAIT, DROP_NEWEST, DROP_OLDEST };
 // A background thread that handles messages in the order in which they were sent, many at a time, so that the sender
 // does not wait for a disk or a network. No lock is held while messages are handled. One thread sends.
 //
-// If the handler throws, its work ends: later messages are dropped, and every later send() and sync() throws that
-// error. A forked process has no such thread: send() throws there, and the other functions do nothing.
+// If the handler throws, the thread's work ends: later messages are dropped, and every later send() and sync() throws
+// that error. A forked process does not have the thread: send() throws there, and the other functions do nothing.
 template <class Message>
 class BackgroundQueue {
  public:
@@ -51,19 +51,19 @@ class BackgroundQueue {
   struct Options {
     Duration delay{1};             // >= 0; longest time that a message waits before it is handled; 4096 messages, or
                                    // half of the capacity, do not wait longer
-    std::size_t capacity = 65536;  // >= 1; messages that wait. As many may be being handled
+    std::size_t capacity = 65536;  // >= 1; messages that wait. Another `capacity` of them may be being handled
     FullQueue when_full = FullQueue::WAIT;
   };
 
-  // `finish` is called by the thread after the last message, unless the handler threw; what it throws is ignored. The
-  // thread keeps both functions alive, beyond the life of the queue if end() gave up.
+  // The thread calls `finish` after the last message, unless the handler threw; exceptions of `finish` are ignored. The
+  // thread keeps both functions alive, even longer than the queue if end() gave up.
   BackgroundQueue(
       Handler handle, Options options, std::function<void()> finish = [] {})
       : all_(std::make_shared<Shared>(std::move(handle), std::move(finish), options)) {
     all_->waiting.reserve(std::min<std::size_t>(options.capacity, 64));
     all_->thread = std::thread([all = all_] { all->run(); });
   }
-  ~BackgroundQueue() { end({}); }  // after everything was handled
+  ~BackgroundQueue() { end({}); }  // waits until everything was handled
   BackgroundQueue(const BackgroundQueue&) = delete;
   BackgroundQueue& operator=(const BackgroundQueue&) = delete;
 
@@ -84,7 +84,7 @@ class BackgroundQueue {
       ++all.sent;
       const bool is_enough = all.waiting.size() == std::min(Shared::kMany, (all.options.capacity + 1) / 2);
       if (is_enough) all.hurry = true;
-      const bool is_first = all.waiting.size() == 1;  // it now begins to wait for more
+      const bool is_first = all.waiting.size() == 1;  // this message is the first to wait; the delay begins with it
       lock.unlock();
       if (is_first || is_enough) all.work.notify_one();
       return;
@@ -101,8 +101,8 @@ class BackgroundQueue {
   // The number of messages that were not handled when end() gave up.
   std::uint64_t abandoned() const { return abandoned_; }
 
-  // Begins to handle the waiting messages, without waiting for the end of it. If messages were handled less than
-  // `pause` ago, it begins once that much time has passed, so that frequent calls do not wake the thread each time.
+  // Begins to handle the waiting messages, and returns at once. If messages were handled less than `pause` ago,
+  // handling begins once that much time has passed, so that frequent calls do not wake the thread each time.
   void hurry(Duration pause = {}) {
     if (!is_own_process()) return;
     const std::lock_guard lock(all_->mutex);
@@ -123,8 +123,8 @@ class BackgroundQueue {
     return handled;
   }
 
-  // Ends the thread after everything was handled. Returns false if that takes longer than `limit` (forever if unset):
-  // the thread then ends as soon as its current call of the handler returns, and drops the rest. Nothing may be sent
+  // Ends the thread after everything was handled. Returns false if that takes longer than `limit` (unset: no limit).
+  // The thread then ends as soon as its current call of the handler returns, and drops the rest. Nothing may be sent
   // afterwards.
   bool end(std::optional<Duration> limit) {
     if (all_ == nullptr) return true;
@@ -209,12 +209,12 @@ class BackgroundQueue {
     const std::function<void()> finish;
     const Options options;
 
-    std::mutex mutex;  // of the following but the thread
+    std::mutex mutex;  // guards all of the following except `thread`
     std::condition_variable work, handled;
     std::vector<Message> waiting;
     std::size_t oldest = 0;                                 // index of the first message in `waiting`
     Clock::time_point due = Clock::time_point::max();       // when the messages that wait are handled at the latest
-    Clock::time_point taken_at = Clock::time_point::min();  // when messages were taken from `waiting` the last time
+    Clock::time_point taken_at = Clock::time_point::min();  // when messages were last taken from `waiting`
     std::uint64_t sent = 0, done = 0;
     bool hurry = false, ending = false, abandoned = false, ended = false;
     std::exception_ptr error;

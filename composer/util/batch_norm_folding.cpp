@@ -17,7 +17,7 @@ namespace {
 using c10::DispatchKey;
 using Impl = at::TensorImpl;
 
-// Above autograd and autocast, and used by nothing in libtorch.
+// This key is above autograd and autocast, and libtorch does not use it.
 constexpr DispatchKey kFoldingKey = DispatchKey::TESTING_ONLY_GenericMode;
 
 constexpr auto kLayers = {"conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding"};
@@ -45,22 +45,23 @@ void for_each_tensor(const c10::IValue& value, const F& visit) {
   }
 }
 
-// What the operators that forward itself calls have done, not those that these call.
+// Records the operators that `forward` calls itself, not the operators that those call.
 struct Watch {
   struct Output {
-    c10::weak_intrusive_ptr<Impl> tensor;  // keeps the address from being used again
+    c10::weak_intrusive_ptr<Impl> tensor;  // the weak reference keeps the address from being reused
     at::Tensor weight, bias;
     std::size_t uses = 0;
   };
   struct Norm {
-    const Impl* input;  // null, unless a layer has made it: the addresses of `outputs` alone are not used again
+    const Impl* input;  // null unless a layer made it: only addresses in `outputs` are safe from reuse
     at::Tensor gamma, beta, mean, variance;
     double eps;
   };
   int depth = 0;
-  at::Tensor weight, bias;  // of the layer that runs
+  at::Tensor weight, bias;  // of the layer that is running
   std::unordered_map<const Impl*, Output> outputs;
-  std::unordered_map<const Impl*, int> runs;  // of a layer by its weight, of a batch norm by its running mean
+  // Number of runs, of a layer by its weight, of a batch norm by its running mean.
+  std::unordered_map<const Impl*, int> runs;
   std::vector<Norm> norms;
 
   void use(const c10::IValue& value) {
@@ -72,7 +73,7 @@ struct Watch {
     if (depth++ > 0) return;
     const auto inputs = op.inputs();
     for (const c10::IValue& input : inputs) use(input);
-    if (is_layer(op.name())) {  // its inputs are gone when it ends
+    if (is_layer(op.name())) {  // its inputs are no longer available when it ends
       weight = tensor_of(inputs[WEIGHT]);
       bias = tensor_of(inputs[BIAS]);
     }
@@ -85,7 +86,7 @@ struct Watch {
                      variance, inputs[EPS].toDouble()});
   }
   void end(const at::RecordFunction& op) {
-    if (--depth > 0 || !is_layer(op.name()) || op.outputs().empty()) return;  // none if it has thrown
+    if (--depth > 0 || !is_layer(op.name()) || op.outputs().empty()) return;  // there are no outputs if it has thrown
     const at::Tensor& made = op.outputs().front().toTensor();
     ++runs[weight.unsafeGetTensorImpl()];
     outputs.insert_or_assign(made.unsafeGetTensorImpl(),
@@ -97,7 +98,8 @@ thread_local Watch* watching = nullptr;
 thread_local BatchNormFolding::Folded* running = nullptr;
 
 template <class T>
-class Assigned {  // for a scope
+// Assigns a variable for a scope.
+class Assigned {
  public:
   Assigned(T& variable, T value) : variable_(variable), before_(std::exchange(variable, value)) {}
   ~Assigned() { variable_ = before_; }
@@ -132,7 +134,8 @@ class CallbackScope {
 
 }  // namespace
 
-// What operators do while folded copies are in use: those that forward calls itself, not those that these call.
+// Replacements of operators while folded copies are in use. They see the operators that `forward` calls itself, not the
+// operators that those call.
 struct FoldingKernels {
   static void other(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const c10::impl::ExcludeDispatchKeyGuard without(kFoldingKey);
@@ -166,7 +169,7 @@ struct FoldingKernels {
                                                         .eps = arguments[EPS].toDouble()},
                                                        arguments[TRAINING].toBool());
     if (!replaced) return op.callBoxed(stack);
-    // Another tensor of the same memory, so that its uses differ from those of the layer's output.
+    // Returns another tensor on the same memory, so that its uses can be told from uses of the layer's output.
     const at::Tensor input = arguments[NORM_INPUT].toTensor();
     const auto version = input.is_inference() ? c10::VariableVersion() : c10::VariableVersion(0);
     at::Tensor output(input.unsafeGetTensorImpl()->shallow_copy_and_detach(version, true));
@@ -174,7 +177,7 @@ struct FoldingKernels {
     stack->emplace_back(std::move(output));
   }
 
-  // At the first use, so that a program which never folds has nothing registered.
+  // Called at the first use, so that a program that never folds registers nothing.
   static void install() {
     static const auto libraries = [] {
       torch::Library all(torch::Library::IMPL, "_", kFoldingKey, __FILE__, __LINE__);
@@ -188,12 +191,13 @@ struct FoldingKernels {
 
  private:
   static void use_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-    if (!running || running->outputs_.empty() || !op.hasSchema()) return;  // a thread that forward has started has none
+    // Threads that `forward` has started have no Folded.
+    if (!running || running->outputs_.empty() || !op.hasSchema()) return;
     for (const c10::IValue& value : torch::jit::last(stack, op.schema().arguments().size())) running->note_use(value);
   }
 };
 
-// A use other than by the batch norm.
+// Notes a use of a folded layer's output by anything but its batch norm.
 void BatchNormFolding::Folded::note_use(const c10::IValue& value) {
   for_each_tensor(value, [this](const at::Tensor& tensor) {
     result_is_wrong_ = result_is_wrong_ || outputs_.count(tensor.unsafeGetTensorImpl()) > 0;
@@ -215,12 +219,13 @@ void BatchNormFolding::Folded::note_output(Layer& layer, const at::Tensor& outpu
                             Output{c10::weak_intrusive_ptr<Impl>(output.getIntrusivePtr()), layer.norm});
 }
 
-// Whether the batch norm's work has been done by the layer that made its input.
+// Whether the layer that made the input has already done the batch norm's work.
 bool BatchNormFolding::Folded::replaces(const Impl* input, const Norm& norm, bool training) {
   const auto it = outputs_.find(input);
   if (it == outputs_.end()) {
     const auto known = norms_.find(norm.mean);
-    stale_ = stale_ || (known != norms_.end() && !known->second->ran);  // as if the layer had another weight
+    // The layer has another weight than when it was watched.
+    stale_ = stale_ || (known != norms_.end() && !known->second->ran);
     return false;
   }
   Output& output = it->second;

@@ -10,12 +10,12 @@
 
 namespace composer {
 
-// A batch norm in evaluation multiplies and shifts each channel by numbers that do not change. Where its input comes
-// from a convolution and goes nowhere else, that layer's weights can do it too: W' = W s and
-// b' = (b - mean) s + beta with s = gamma / sqrt(var + eps). Layers are told apart by their weights, and folded copies
-// are put in where operators are dispatched, so the model is not touched. Only what operators on this thread do is
-// seen: work on the memory of a layer's output (data_ptr) goes unnoticed, and the folded result is then wrong. Compare
-// the outputs of one batch before you rely on it, as Trainer does.
+// A batch norm in evaluation multiplies and shifts each channel by numbers that do not change. If its input comes from
+// a convolution and is used nowhere else, the weights of the convolution can do the same: W' = W s and b' = (b - mean)
+// s + beta with s = gamma / sqrt(var + eps). A layer is identified by its weight tensor. The folded copies are
+// substituted where operators are dispatched, so the model is not changed. Only operators of this thread are seen: if
+// code reads or writes the memory of a layer's output (data_ptr), this goes unnoticed, and the folded result is wrong.
+// Compare the outputs of one batch before you rely on it, as Trainer does.
 class COMPOSER_EXPORT BatchNormFolding {
   struct Pair {
     at::Tensor weight, bias;                 // of the layer
@@ -24,20 +24,20 @@ class COMPOSER_EXPORT BatchNormFolding {
   };
 
  public:
-  // Notes what can be folded while `forward` runs on this thread, in evaluation mode and without gradients. What
-  // forward makes may outlive it: a layer whose output does is left alone.
+  // Runs `forward` on this thread, in evaluation mode and without gradients, and notes which layers can be folded. A
+  // layer whose output outlives `forward` is not folded.
   void watch(const std::function<void()>& forward);
   std::size_t size() const { return pairs_.size(); }
   bool empty() const { return pairs_.empty(); }
 
-  // The copies, made of the weights as they are now.
+  // The folded copies, computed from the current weights.
   class COMPOSER_EXPORT Folded {
    public:
     Folded(Folded&&) = default;
-    // Runs `forward` with the copies on this thread. Returns false if the output of a folded layer was used other than
-    // by its batch norm, once: what `forward` has made is wrong then.
+    // Runs `forward` on this thread with the folded copies. Returns false if the output of a folded layer was used by
+    // anything but its batch norm, or more than once: the results of `forward` are then wrong.
     bool run(const std::function<void()>& forward);
-    // Whether a run met a layer or a batch norm with other tensors, or another eps, than when it was watched.
+    // Whether a run met a layer or a batch norm whose tensors or eps differ from those that were watched.
     bool stale() const { return stale_; }
 
    private:
@@ -55,17 +55,18 @@ class COMPOSER_EXPORT BatchNormFolding {
       bool ran = false;                // in this run
     };
     struct Output {
-      c10::weak_intrusive_ptr<at::TensorImpl> tensor;  // keeps the address from being used again
+      c10::weak_intrusive_ptr<at::TensorImpl> tensor;  // the weak reference keeps the address from being reused
       Norm norm;
       bool normalized = false;
     };
     Folded() = default;
     void note_use(const c10::IValue& value);
-    Layer* find(const at::Tensor& weight, const at::Tensor& bias);  // nullptr: it is not folded
+    Layer* find(const at::Tensor& weight, const at::Tensor& bias);  // nullptr: the layer is not folded
     void note_output(Layer& layer, const at::Tensor& output);
     bool replaces(const at::TensorImpl* input, const Norm& norm, bool training);
 
-    std::vector<Pair> kept_alive_;  // whose addresses are compared, and are not used again meanwhile
+    // Their addresses are compared, so they must not be freed and reused meanwhile.
+    std::vector<Pair> kept_alive_;
     std::unordered_map<const at::TensorImpl*, Layer> layers_;        // by the model's weight
     std::unordered_map<const at::TensorImpl*, const Layer*> norms_;  // by the running mean
     std::unordered_map<const at::TensorImpl*, Output> outputs_;      // of folded layers, in this run

@@ -9,26 +9,27 @@
 
 namespace composer::util {
 
-// Keeps freed blocks in lists by size: four sizes for each power of two, so a block is at most a quarter longer than
-// requested. A header before each block knows its list, so freeing looks nothing up. Any thread may call take() and
-// give().
+// Keeps freed blocks in lists by size. There are four sizes for each power of two, so a block is at most a quarter
+// longer than requested. A header before each block names its list, so freeing needs no search. Any thread may call
+// take() and give().
 class BlockLists {
  public:
   static constexpr std::size_t kLargest = std::size_t{64} << 10;
 
-  void* take(std::size_t bytes);  // at most kLargest, aligned to 64 bytes; nullptr: the system has none
+  void* take(std::size_t bytes);  // at most kLargest, aligned to 64 bytes; nullptr: the system has no memory
   void give(void* data);
-  static std::size_t bytes_of(const void* data);  // from the system for it
+  static std::size_t bytes_of(const void* data);  // bytes that the system gave for this block, with its header
 
   void release_all();
   CpuMemory memory();
-  std::int64_t roughly_cached() const { return cached_.load(std::memory_order_relaxed); }  // without locks
+  // Takes no lock, so recent changes may be missing.
+  std::int64_t roughly_cached() const { return cached_.load(std::memory_order_relaxed); }
 
-  // Between these, no other thread is within take() or give().
+  // Between lock() and unlock(), no other thread is within take() or give().
   void lock();
   void unlock();
 
-  static std::size_t list_of(std::size_t bytes);    // the shortest blocks that hold so many bytes
+  static std::size_t list_of(std::size_t bytes);    // the list of the shortest blocks that hold `bytes`
   static std::size_t block_size(std::size_t list);  // without the header
 
  private:
@@ -48,8 +49,8 @@ class BlockLists {
   static Block* block_of(void* data);
   static Block* from_system(std::size_t list);
 
-  // Blocks of one size. It counts under its own lock, so that nothing is shared by all threads; now and then it adds
-  // what has changed to a sum.
+  // Blocks of one size. Each list counts under its own lock, so that threads share nothing, and adds its changes to a
+  // common sum once they exceed a threshold.
   class List {
    public:
     Block* pop(std::atomic<std::int64_t>& cached_by_all);  // nullptr: empty
@@ -66,7 +67,7 @@ class BlockLists {
     std::atomic_flag busy_;
     Block* first_ = nullptr;
     CpuMemory memory_;
-    std::int64_t unreported_ = 0;  // of memory_.cached
+    std::int64_t unreported_ = 0;  // change of memory_.cached that is not yet in the common sum
   };
 
   std::array<List, kLists> lists_;

@@ -86,7 +86,7 @@ void CachingAllocator::set_limit(std::optional<std::size_t> cached) {
   large_.set_limit(cached ? std::optional(*cached - small) : std::nullopt);
 }
 
-// What the C library has taken back of small blocks stays in its heap unless told.
+// The C library keeps small blocks that were freed in its heap until malloc_trim() is called.
 void CachingAllocator::release_all() {
   small_.release_all();
   large_.release_all();

@@ -12,10 +12,12 @@
 
 namespace composer::util {
 
-// libtorch's memory of CPU tensors: small ones from BlockLists, others from PageHeap. Any thread may allocate and free.
+// libtorch's allocator for CPU tensors: small blocks come from BlockLists, others from PageHeap. Any thread may
+// allocate and free.
 class CachingAllocator final : public c10::Allocator {
  public:
-  // The one of this process. It is never destroyed: tensors may outlive everything. A child of fork() can use it.
+  // The allocator of this process. It is never destroyed, because tensors may outlive every other object. It also works
+  // in a child of fork().
   static CachingAllocator& instance();
 
   c10::DataPtr allocate(std::size_t bytes) override;  // throws c10::OutOfMemoryError
@@ -23,7 +25,8 @@ class CachingAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override;
 
   void set_huge_pages(bool on) { large_.set_huge_pages(on); }
-  void set_limit(std::optional<std::size_t> cached);  // in bytes; nullopt: by need. Releases what is beyond it
+  // Bytes; nullopt: as much as repeated steps need. Releases what exceeds the limit.
+  void set_limit(std::optional<std::size_t> cached);
   void release_all();
   CpuMemory memory();
 
@@ -33,13 +36,13 @@ class CachingAllocator final : public c10::Allocator {
   void give(void* data);
   std::size_t bytes_of(const void* data);
   void report(void* data, std::int64_t bytes);
-  // Around fork(): a lock that another thread holds then would never be unlocked in the child.
+  // To be held around fork(): a lock that another thread holds at that moment would never be unlocked in the child.
   void lock();
   void unlock();
 
   BlockLists small_;
   PageHeap large_;
-  std::atomic<std::int64_t> small_limit_;  // of what small_ keeps
+  std::atomic<std::int64_t> small_limit_;  // bytes that small_ may keep
 };
 
 }  // namespace composer::util

@@ -1,6 +1,6 @@
 #include "composer/util/checksum.h"
 
-#define XXH_INLINE_ALL  // no symbol of it leaves this file
+#define XXH_INLINE_ALL  // keeps the symbols of XXH inside of this file
 #include <xxhash.h>
 
 namespace composer::util {

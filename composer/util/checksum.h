@@ -8,7 +8,7 @@
 
 namespace composer::util {
 
-// XXH3 (64 bits) of bytes given piece by piece. It finds damage; it is no proof against somebody who forges a file.
+// XXH3 (64 bits) of bytes given piece by piece. It detects damage, but not forgery.
 class COMPOSER_EXPORT Checksum {
  public:
   Checksum();
@@ -18,7 +18,7 @@ class COMPOSER_EXPORT Checksum {
 
   void update(const void* data, std::size_t size);
   std::uint64_t value() const;
-  std::string text() const;  // "xxh3:" and 16 hexadecimal digits in lower case, as it stands in files
+  std::string text() const;  // as written in files: "xxh3:" and 16 hexadecimal digits in lower case
 
  private:
   struct State;

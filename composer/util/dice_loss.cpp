@@ -38,7 +38,7 @@ at::Tensor dice_loss(const at::Tensor& outputs, const at::Tensor& target, const 
   const at::Tensor intersection = (truth * output).sum(pixels), of_truth = area(truth);
   at::Tensor both = of_truth + area(output);
   if (options.jaccard) both = 2 * (both - intersection);
-  constexpr double kEpsilon = 1e-5;  // a class that is neither there nor found has a loss of 0
+  constexpr double kEpsilon = 1e-5;  // makes the loss 0 for a class that is in neither target nor output
   at::Tensor losses = 1 - (2 * intersection + kEpsilon) / (both + kEpsilon);
 
   at::Tensor counted = at::ones_like(losses);

@@ -14,7 +14,7 @@
 namespace composer::util {
 namespace {
 
-// Of the line that begins with it; empty: there is none.
+// The value in the line that begins with `name`; empty if there is no such line.
 std::string_view value_of(std::string_view status, std::string_view name) {
   for (std::size_t begin = 0; begin < status.size();) {
     const std::size_t end = std::min(status.find('\n', begin), status.size());
@@ -35,7 +35,7 @@ std::string_view next_word(std::string_view& left) {
   return word;
 }
 
-// 0 if it is none.
+// Returns 0 if the text is not a whole number.
 std::uint64_t whole_number(std::string_view text, int base = 10) {
   std::uint64_t number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number, base);

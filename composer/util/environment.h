@@ -1,5 +1,5 @@
 #pragma once
-// What the environment says of the terminal and the user.
+// What the environment says about the terminal and the user.
 #include <string>
 
 namespace composer {

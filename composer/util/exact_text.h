@@ -3,7 +3,7 @@
 
 namespace composer::util {
 
-// As join() writes the number if 6 digits suffice to read it back; otherwise the shortest text that does.
+// The text that join() writes, if its 6 digits suffice to read the number back; otherwise the shortest text that does.
 std::string exact_text(double value);
 
 }  // namespace composer::util

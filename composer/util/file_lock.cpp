@@ -9,17 +9,17 @@
 namespace composer::util {
 
 FileLock::FileLock(const std::filesystem::path& given, Kind kind) {
-  // To open a pipe, and to close it again, wakes who waits at its other end.
+  // Opening and closing a pipe would wake the process at its other end.
   std::error_code error;
   if (kind == Kind::FILE && !std::filesystem::is_regular_file(given, error)) return;
   const auto path = kind == Kind::FOLDER ? given : std::filesystem::canonical(given, error);
   if (error) return;
-  // NFS gives an exclusive lock only to who may write, which nobody may into a folder.
+  // NFS gives an exclusive lock only for a file that is open for writing, and a folder cannot be opened so.
   const int flags = kind == Kind::FOLDER ? O_RDONLY | O_DIRECTORY : O_RDWR | O_NONBLOCK;
   if (!descriptor_.open(path, flags | O_NOFOLLOW)) return;
   if (!descriptor_.try_lock())
     state_ = errno == EWOULDBLOCK ? State::TAKEN : State::UNKNOWN;
-  else if (is_at(descriptor_.number(), path))  // who had the lock until now may have removed it
+  else if (is_at(descriptor_.number(), path))  // the previous owner of the lock may have removed it
     state_ = State::HELD;
 }
 

@@ -6,9 +6,9 @@
 
 namespace composer::util {
 
-// Marks a file or a folder as in use for this process and others, from the constructor to the destructor or to the end
-// of the process, whose forked children do not have the lock. It may be renamed meanwhile. Reading and writing need no
-// lock. Of a link to a file, the file that it leads to is in use; a link to a folder is none.
+// Marks a file or a folder as in use, for this process and others, from the constructor to the destructor or to the end
+// of the process. Forked children do not have the lock. The file may be renamed meanwhile. Reading and writing need no
+// lock. For a link to a file, the file that it leads to is locked; a link to a folder is treated as missing.
 class FileLock {
  public:
   enum class Kind : std::uint8_t { FILE, FOLDER };
@@ -29,7 +29,7 @@ class FileLock {
   State state_ = State::GONE;
 };
 
-// Whether somebody has a FileLock of it.
+// Whether another FileLock holds this file.
 inline bool is_in_use(const std::filesystem::path& file) { return FileLock(file).state() == FileLock::State::TAKEN; }
 
 }  // namespace composer::util

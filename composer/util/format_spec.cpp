@@ -39,7 +39,7 @@ struct Spec {
     if (!spec.empty()) refuse(text);
   }
 
-  // `digits` without a sign, which stands before the padding of '='.
+  // Pads `digits`, which has no sign; the sign in `prefix` stands before the padding of '='.
   std::string padded(const std::string& prefix, const std::string& digits, char usual_align) const {
     const char where = align != 0 ? align : zero && usual_align == '>' ? '=' : usual_align;
     const char with = filler();
@@ -50,7 +50,7 @@ struct Spec {
   }
 
   char filler() const { return fill != 0 ? fill : zero ? '0' : ' '; }
-  // Zeros between the sign and the digits of a number count as digits.
+  // Whether padding zeros are inserted between the sign and the digits, where they count as digits.
   bool adds_digits() const { return filler() == '0' && (align == '=' || (align == 0 && zero)); }
 
   std::string sign_of(bool negative) const {
@@ -86,7 +86,7 @@ std::string with_groups(std::string digits, char separator, std::size_t size) {
   return digits;
 }
 
-// As Python prints a float: shortest, and with a point.
+// Formats a float as Python prints it: the shortest form, with a decimal point.
 std::string shortest(double value) {
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value);

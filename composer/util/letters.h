@@ -4,8 +4,8 @@
 
 namespace composer::util {
 
-// Letters and digits of ASCII, whatever the locale of the program: in Turkish the standard library's lower-case letter
-// of "I" is no "i". scripts/layers.py lets nobody use those.
+// ASCII letters and digits, independent of the locale: with a Turkish locale, the standard library does not turn "I"
+// into "i". scripts/layers.py refuses the standard library's functions.
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 constexpr bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 constexpr bool is_letter_or_digit(char c) { return is_letter(c) || is_digit(c); }

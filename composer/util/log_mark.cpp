@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kBytes = 4096;
 
-// Of `count` bytes from there; empty if they cannot be read.
+// The checksum of `count` bytes at `from`; empty if they cannot be read.
 std::string checksum_of(const std::string& path, std::int64_t from, std::int64_t count) {
   std::ifstream file(path, std::ios::binary);
   std::string bytes(static_cast<std::size_t>(count), '\0');
@@ -37,7 +37,7 @@ LogMark::Match LogMark::compare(const std::string& path) const {
   if (!std::filesystem::is_regular_file(path, error)) return Match::OTHER;
   const auto now = static_cast<std::int64_t>(std::filesystem::file_size(path, error));
   if (error) return Match::OTHER;
-  if (now == 0) return size == 0 ? Match::SAME : Match::SHORTER;  // there is nothing to damage
+  if (now == 0) return size == 0 ? Match::SAME : Match::SHORTER;  // an empty log cannot be damaged
   if (size == 0 || head.empty() || tail.empty()) return Match::OTHER;
   const std::int64_t length = length_of(size);
   if (now < length || checksum_of(path, 0, length) != head) return Match::OTHER;

@@ -8,8 +8,8 @@ class StateVisitor;
 
 namespace composer::util {
 
-// Identifies a log in a checkpoint, so that only that log is ever cut or continued: its size, and checksums of its
-// beginning and end. A moved or copied log still matches.
+// Identifies a log in a checkpoint, so that no other log is ever cut or continued. It consists of the size and of
+// checksums of the beginning and the end, so a moved or copied log still matches.
 struct LogMark {
   std::int64_t size = 0;   // bytes
   std::string head, tail;  // checksums of the first and last 4 KiB; empty in checkpoints of older versions

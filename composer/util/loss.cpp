@@ -42,7 +42,7 @@ std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-// Of whole numbers or booleans; nll_loss takes no other type.
+// Converts whole numbers or booleans to int64, the only type that nll_loss takes.
 at::Tensor classes(const at::Tensor& target) {
   if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/true))
     throw DataError("classes must be whole numbers, got a target of type ", target.scalar_type(),
@@ -50,7 +50,7 @@ at::Tensor classes(const at::Tensor& target) {
   return target.scalar_type() == at::kLong ? target : target.to(at::kLong);
 }
 
-// Whole numbers of the logits' shape: by their type, which is all that target_weight sees, they are classes.
+// Rejects whole numbers of the shape of the logits: target_weight sees only the type, and takes them for classes.
 void check_probabilities(const at::Tensor& target) {
   if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/true)) return;
   throw DataError("a target of the shape of the logits, ", target.sizes(), ", is probabilities, which must be ",
@@ -58,7 +58,7 @@ void check_probabilities(const at::Tensor& target) {
                   "; give target.to(at::kFloat), or the classes, target.argmax(1)");
 }
 
-// The mean over rows, then the share of them that have a target: in this order it rounds as Composer does, whose
+// The mean over rows, divided by the share of rows that have a target. In this order it rounds as Composer does, whose
 // targets are float32 even if the logits are not.
 struct MeanOfRows {
   MeanOfRows(const at::Tensor& target, const at::Tensor& total)
@@ -70,8 +70,8 @@ struct MeanOfRows {
   at::Tensor share;
 };
 
-// What autograd makes of MeanOfRows(target, target.sum())(log_softmax(logits) * target), in two kernels backward and
-// without nodes between.
+// Computes what autograd would compute for MeanOfRows(target, target.sum())(log_softmax(logits) * target), with two
+// kernels in the backward pass and no nodes in between.
 struct MeanOfProbabilities final : torch::autograd::Function<MeanOfProbabilities> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& target) {
@@ -88,7 +88,7 @@ struct MeanOfProbabilities final : torch::autograd::Function<MeanOfProbabilities
     const at::Tensor &logits = saved[0], &target = saved[1], &logs = saved[2], &share = saved[3];
     const at::Tensor each = gradients[0].mul(share).div(context->saved_data["rows"].toDouble()).neg();
     const at::Tensor of_logs = each.expand_as(target).mul(target).to(logs.scalar_type());
-    if (at::GradMode::is_enabled()) {  // somebody wants the gradient of this gradient
+    if (at::GradMode::is_enabled()) {  // for gradients of gradients
       const at::Tensor softmax = at::log_softmax(at_least_float(logits), 1).exp();
       return {(of_logs - softmax * of_logs.sum(1, /*keepdim=*/true)).to(logits.scalar_type()), {}};
     }
@@ -97,7 +97,7 @@ struct MeanOfProbabilities final : torch::autograd::Function<MeanOfProbabilities
 };
 
 at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& given, const SoftCrossEntropyOptions& options) {
-  const at::Tensor target = at_least_float(given);  // it is summed
+  const at::Tensor target = at_least_float(given);  // at least float32, because it is summed
   if (options.reduction == Reduction::MEAN && !options.weight.defined() && !target.requires_grad())
     return MeanOfProbabilities::apply(logits, target);
   at::Tensor loss = at::log_softmax(at_least_float(logits), 1).mul(target);
@@ -118,7 +118,7 @@ at::Tensor of_probabilities(const at::Tensor& logits, const at::Tensor& given, c
   return MeanOfRows(target, total.masked_fill(nothing, 1))(loss).masked_fill(nothing, NAN);  // NaN without a gradient
 }
 
-// On the host without a kernel: a step asks for it.
+// Counts on the host without calling an operator, because every step does this.
 LossWeight count_kept(const at::Tensor& target, std::int64_t ignored) {
   if (!target.is_cpu() || target.scalar_type() != at::kLong || !target.is_contiguous())
     return not_ignored(target, ignored).sum();
@@ -126,7 +126,7 @@ LossWeight count_kept(const at::Tensor& target, std::int64_t ignored) {
   return static_cast<double>(target.numel() - std::count(from, from + target.numel(), ignored));
 }
 
-// Where the weights are: on a device, so that it is not waited for.
+// Computes the weight on the device of the targets, so that the host does not wait.
 LossWeight weight_of_classes(const at::Tensor& target, const at::Tensor& weight, std::int64_t ignored) {
   check_classes(target, weight.size(0), ignored);
   const at::Tensor on_device = util::to_device(target.flatten(), weight.device());
@@ -163,7 +163,7 @@ void check_classes(const at::Tensor& target, std::int64_t num_classes, std::opti
   const auto wrong = [&](std::int64_t i) {
     return (from[i] < 0 || from[i] >= num_classes) && !(ignore_index && from[i] == *ignore_index);
   };
-  bool any = false;  // nearly always all are right: no branch in this loop
+  bool any = false;  // no branch in the loop: nearly always, all classes are valid
   for (std::int64_t i = 0; i < wide.numel(); ++i) any |= wrong(i);
   if (!any) return;
   std::int64_t first = 0;
@@ -195,7 +195,8 @@ at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target
     return at::cross_entropy_loss(logits, indices, if_defined(options.weight), code(options.reduction),
                                   options.ignore_index);
   } catch (const c10::Error&) {
-    check_classes(indices, logits.size(1), options.ignore_index);  // names the sample, which libtorch does not
+    // This check names the sample; that of libtorch does not.
+    check_classes(indices, logits.size(1), options.ignore_index);
     throw;
   }
 }

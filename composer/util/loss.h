@@ -13,31 +13,33 @@ namespace composer {
 enum class Reduction : std::uint8_t { NONE, MEAN, SUM };
 
 struct SoftCrossEntropyOptions {
-  at::Tensor weight = {};            // of each class; none if undefined
-  std::int64_t ignore_index = -100;  // targets of this class count nothing; for indices only
+  at::Tensor weight = {};            // one for each class; undefined: all are 1
+  std::int64_t ignore_index = -100;  // targets of this class do not count; applies to class indices only
   Reduction reduction = Reduction::MEAN;
 };
 
-// Cross entropy of logits [N, C, ...] with classes [N, ...] or with probabilities [N, C, ...]. The mean of the latter
-// is over all probability there is, so samples whose row is zero weigh nothing; NaN if all rows are. Probabilities make
-// the loss float32 even if the logits are of half precision. Nothing is read on the host. Throws DataError if the
-// shapes fit neither, if probabilities are whole numbers, which target_weight takes for classes, or (on the host) if a
-// class is out of range, with its sample.
+// Cross entropy of logits [N, C, ...] with classes [N, ...] or with probabilities [N, C, ...]. With probabilities, the
+// mean is over the sum of all probabilities, so samples whose row is zero have no weight; it is NaN if all rows are
+// zero. Probabilities make the loss float32 even if the logits are of half precision. Reads nothing on the host. Throws
+// DataError if the shapes fit neither form, if probabilities are whole numbers (target_weight would take them for
+// classes), or (on the host) if a class is out of range; the error names its sample.
 COMPOSER_EXPORT at::Tensor soft_cross_entropy(const at::Tensor& logits, const at::Tensor& target,
                                               const SoftCrossEntropyOptions& options = {});
 
-// What the mean of soft_cross_entropy over these targets is over, for Model::loss_weight. Whole numbers are classes:
-// how many are not ignored, or the sum of their weights. Others are probabilities: their sum. Throws DataError as that
-// does for classes, of which none but those with weights are looked at.
+// The divisor of the mean that soft_cross_entropy computes over these targets, for Model::loss_weight. Whole numbers
+// are classes: the number of classes that are not ignored, or the sum of their weights. Other numbers are
+// probabilities: their sum. Throws DataError as soft_cross_entropy does for classes; classes are read only if there are
+// weights.
 COMPOSER_EXPORT LossWeight target_weight(const at::Tensor& target, const SoftCrossEntropyOptions& options = {});
 
 struct BinaryCrossEntropyOptions {
-  at::Tensor weight, pos_weight;  // none if undefined
+  at::Tensor weight, pos_weight;  // undefined: all are 1
   Reduction reduction = Reduction::SUM;
   bool scale_by_batch_size = true;  // divides the result by N
 };
 
-// Of logits [N, C, ...], each class on its own, with classes or probabilities as above.
+// Binary cross entropy of logits [N, C, ...], for each class separately, with classes [N, ...] or probabilities [N, C,
+// ...].
 COMPOSER_EXPORT at::Tensor binary_cross_entropy_with_logits(const at::Tensor& logits, const at::Tensor& target,
                                                             const BinaryCrossEntropyOptions& options = {});
 
@@ -46,27 +48,28 @@ COMPOSER_EXPORT at::Tensor binary_cross_entropy_with_logits(const at::Tensor& lo
 COMPOSER_EXPORT at::Tensor mean_squared_error(const at::Tensor& outputs, const at::Tensor& targets);
 
 enum class TargetKind : std::uint8_t { INDICES, PROBABILITIES };
-// By the shapes: that of `logits` without dimension 1, or the same. Throws DataError otherwise.
+// Determines the kind by the shapes: class indices have the shape of `logits` without dimension 1, and probabilities
+// have the shape of `logits`. Throws DataError for any other shape.
 COMPOSER_EXPORT TargetKind target_kind(const at::Tensor& logits, const at::Tensor& target);
-// The same, nullopt otherwise.
+// Like target_kind(), but returns nullopt for any other shape.
 COMPOSER_EXPORT std::optional<TargetKind> find_target_kind(const at::Tensor& logits, const at::Tensor& target);
 
-// Where a class is not `ignore_index`. Compares in int64: -100 as a uint8 would be class 156.
+// A mask of the classes that differ from `ignore_index`. Compares in int64: -100 as a uint8 would be class 156.
 COMPOSER_EXPORT at::Tensor not_ignored(const at::Tensor& classes, std::int64_t ignore_index);
 
-// Throws DataError with the class and its sample if a class on the host is below 0 or above num_classes - 1, and is not
-// `ignore_index`. Does nothing if `target` is on another device, where reading it would wait. `metric` begins the error
-// of one.
+// Throws DataError if a class on the host is below 0 or above num_classes - 1, and is not `ignore_index`. The error
+// names the class and its sample, and begins with `metric` if a metric calls this. Does nothing if `target` is on
+// another device, where reading it would wait.
 COMPOSER_EXPORT void check_classes(const at::Tensor& target, std::int64_t num_classes,
                                    std::optional<std::int64_t> ignore_index, std::string_view metric = {});
 
-// `tensor` in float32 if it is of half precision, else as it is: sums and logarithms in bfloat16 have two digits.
+// `tensor` in float32 if it is of half precision, else unchanged: sums and logarithms in bfloat16 have only two digits.
 COMPOSER_EXPORT at::Tensor at_least_float(const at::Tensor& tensor);
 
-// Probabilities as they are; classes [N, ...] as [N, num_classes, ...] of zeros and ones in the dtype of the logits
-// (float32 if that is not a floating one). num_classes 0: as many as the logits have. A negative class gives zeros.
-// Throws DataError if the shapes fit neither, if classes are not whole numbers or too large (on a GPU the latter is
-// found later, by the device), or if probabilities are whole numbers.
+// Returns probabilities unchanged, and classes [N, ...] as zeros and ones [N, num_classes, ...] in the dtype of the
+// logits (float32 if that is not floating-point). A num_classes of 0 stands for the number of classes in the logits. A
+// negative class gives zeros. Throws DataError if the shapes fit neither form, if classes are not whole numbers or are
+// too large (on a GPU, the device finds this later), or if probabilities are whole numbers.
 COMPOSER_EXPORT at::Tensor ensure_targets_one_hot(const at::Tensor& logits, const at::Tensor& target,
                                                   std::int64_t num_classes = 0);
 

@@ -19,14 +19,14 @@ std::optional<std::int64_t> count_of(std::string_view name, const Timestamp& t) 
   return std::nullopt;
 }
 
-// Of one process among those that train together.
+// The ranks of one process among the processes that train together.
 struct Ranks {
   std::int64_t rank = 0, world_size = 1;
   ProcessOnNode node{.local_rank = 0, .local_world_size = 1, .node_rank = 0};
 };
 
 std::mutex on_node_mutex;
-ProcessOnNode on_node;  // guarded by the mutex
+ProcessOnNode on_node;  // guarded by the mutex above
 
 Ranks ranks_of(const State& state) {
   Ranks ranks{.rank = state.rank, .world_size = state.world_size, .node = {}};
@@ -46,7 +46,7 @@ std::optional<std::int64_t> process_count(std::string_view name, const Ranks& ra
   return std::nullopt;
 }
 
-// As a part of a path: it may contain folders, but must stay below what comes before it.
+// Checks a run name that becomes a part of a path: it may contain folders, but must stay below its parent.
 std::string_view checked(std::string_view run_name) {
   const std::filesystem::path path = run_name;
   if (path.is_absolute() || std::ranges::any_of(path, [](const auto& part) { return part == ".." || part == "."; }))
@@ -62,7 +62,7 @@ std::optional<Seconds> clock_of(std::string_view name, const Timestamp& t) {
   return std::nullopt;
 }
 
-// An unknown name is a text: itself in braces.
+// Returns an unknown name unchanged, in its braces.
 std::string value_of(const NamePart& part, std::string_view run_name, const Timestamp* time, const Ranks& ranks) {
   if (part.name == "run_name") return format_text(checked(run_name), part.spec);
   if (const auto count = process_count(part.name, ranks)) return format_count(*count, part.spec);

@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSuffix = ".tmp-";
 
-// Locked while its process lives. False: another process holds it, or has removed it meanwhile.
+// Locks a file while this process lives. Returns false if another process has locked or removed it meanwhile.
 bool lock(const OwnDescriptor& file, const fs::path& path) {
-  if (!file.try_lock()) return errno != EWOULDBLOCK;  // no locks here: nobody removes it
+  if (!file.try_lock()) return errno != EWOULDBLOCK;  // without locks, no process removes leftovers
   return is_at(file.number(), path);
 }
 
@@ -30,7 +30,8 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Of "weights.pt.tmp-PID-COUNT", beside "weights.pt". A name has at most 255 bytes, and a target may use them all.
+// The beginning of "weights.pt.tmp-PID-COUNT", the temporary name of "weights.pt". A name has at most 255 bytes, and a
+// target may use them all.
 std::string prefix_of(const fs::path& target) {
   constexpr std::size_t kMost = 200;
   return target.filename().string().substr(0, kMost) + kSuffix;
@@ -75,7 +76,7 @@ NewFile::NewFile(fs::path target) : target_(std::move(target)) {
   create();
 }
 
-// Another process may take the file for a leftover between its creation and its locking.
+// Repeats if another process takes the file for a leftover between its creation and its locking.
 void NewFile::create() {
   static std::atomic<std::uint64_t> count = 0;
   for (;;) {

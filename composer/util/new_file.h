@@ -8,10 +8,10 @@
 
 namespace composer::util {
 
-// A file that appears whole or not at all: written under a temporary name in its folder, synced, then renamed. Removed
-// if it is not committed; what a killed process has left of the same target is removed, too. If the target is a link,
-// the file it leads to is replaced. Missing folders are created and synced. Everything throws Error, with the path and
-// the system's reason.
+// A file that appears complete or not at all: it is written under a temporary name in its folder, synced, then renamed.
+// It is removed if it is not committed, and so are leftovers of killed processes that wrote the same target. If the
+// target is a link, the file it leads to is replaced. Missing folders are created and synced. All functions throw Error
+// with the path and the system's reason.
 class NewFile {
  public:
   explicit NewFile(std::filesystem::path target);
@@ -21,7 +21,7 @@ class NewFile {
 
   void write(const void* data, std::size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  void write_at(std::uint64_t offset, const void* data, std::size_t size);  // does not move write()
+  void write_at(std::uint64_t offset, const void* data, std::size_t size);  // does not change where write() continues
   void commit();
 
  private:
@@ -30,11 +30,11 @@ class NewFile {
 
   std::filesystem::path target_, path_;
   OwnDescriptor descriptor_;
-  std::uint64_t end_ = 0;  // of what write() has written
+  std::uint64_t end_ = 0;  // end of what write() has written
   bool committed_ = false;
 };
 
-// Removes what killed processes have left of new files at this target.
+// Removes the temporary files that killed processes have left for this target.
 void remove_leftovers_of(const std::filesystem::path& target);
 
 }  // namespace composer::util

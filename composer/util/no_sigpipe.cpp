@@ -21,7 +21,8 @@ bool is_pending() {
 
 }  // namespace
 
-// One that is pending already is somebody else's. A write that raises another then changes nothing: it stays pending.
+// A SIGPIPE that is pending already belongs to other code, and may stay pending: another one raised by a write then
+// changes nothing.
 NoSigpipe::NoSigpipe() {
   const sigset_t set = just_sigpipe();
   blocked_ = !is_pending() && pthread_sigmask(SIG_BLOCK, &set, &before_) == 0;
@@ -29,7 +30,7 @@ NoSigpipe::NoSigpipe() {
 
 NoSigpipe::~NoSigpipe() {
   if (!blocked_) return;
-  const int error = errno;  // of the write
+  const int error = errno;  // errno of the write
   const sigset_t set = just_sigpipe();
   const timespec at_once{};
   if (is_pending())

@@ -3,8 +3,8 @@
 
 namespace composer::util {
 
-// While it lives, a write of this thread to a pipe that nobody reads fails with EPIPE and does not end the process.
-// Neither other threads nor the program's own handler notice anything.
+// While it lives, a write of this thread to a pipe without a reader fails with EPIPE and does not end the process.
+// Other threads and the program's own signal handler are not affected.
 class NoSigpipe {
  public:
   NoSigpipe();
@@ -13,7 +13,7 @@ class NoSigpipe {
   NoSigpipe& operator=(const NoSigpipe&) = delete;
 
  private:
-  bool blocked_ = false;  // by this scope
+  bool blocked_ = false;  // whether this scope has blocked SIGPIPE
   sigset_t before_{};
 };
 

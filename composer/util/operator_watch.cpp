@@ -9,12 +9,12 @@
 namespace composer {
 namespace {
 
-// libtorch's callbacks are functions without an object. What a thread says of itself goes on to the threads of the
-// backward passes that it starts.
+// libtorch's callbacks are functions without an object, so the listener is stored in the thread's debug info, which
+// libtorch hands on to the threads of the backward passes that the thread starts.
 struct WatchState final : c10::DebugInfoBase {
   explicit WatchState(OperatorWatch::Listener& given) : listener(&given) {}
   std::mutex one_call;
-  OperatorWatch::Listener* listener;  // null: its watch is over
+  OperatorWatch::Listener* listener;  // null: the watch has ended
 };
 
 WatchState* state_here() {
@@ -32,7 +32,7 @@ void add_tensors(const c10::IValue& value, std::vector<at::Tensor>& into) {
   }
 }
 
-// Inputs can be seen before the operator runs only, so they are kept.
+// Inputs are available only before the operator runs, so they are kept.
 struct Kept final : at::ObserverContext {
   OperatorCall call;
 };
@@ -85,7 +85,7 @@ struct OperatorWatch::Impl {
   }
 
   std::shared_ptr<WatchState> state;
-  bool is_outermost;  // the callbacks of the first one on a thread serve those within it
+  bool is_outermost;  // the callbacks of a thread's first watch also serve nested ones
   c10::DebugInfoGuard installed;
   at::CallbackHandle handle = 0;
 };

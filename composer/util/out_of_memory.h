@@ -3,7 +3,7 @@
 
 namespace composer {
 
-// Whether an error, or one nested in it, says that memory was short.
+// Whether the error, or one nested in it, is an out-of-memory error.
 bool is_out_of_memory(const std::exception_ptr& error);
 
 }  // namespace composer

@@ -42,8 +42,8 @@ OutputFile::OutputFile(std::string owner, std::string path, FileMode mode, Write
   if (mode == FileMode::APPEND && size() > 0 && ends_in_mid_line(path_)) write("\n");
 }
 
-// Whatever the mode, what is written goes to the end: another program may cut the file, as logrotate does. What is
-// overwritten stays until the file is locked.
+// Opens for appending in every mode, because another program may cut the file, as logrotate does. The previous contents
+// stay until the file is locked.
 void OutputFile::open(FileMode mode) {
   close();
   const int exclusive = mode == FileMode::CREATE ? O_EXCL : 0;
@@ -53,8 +53,9 @@ void OutputFile::open(FileMode mode) {
   throw ConfigError(owner_, ": cannot write ", path_, ": ", reason(errno));
 }
 
-// Who only looks whether a file is in use has its lock for a moment. Where there are no locks, nobody has one. A
-// FileLock would open the path once more, and might find another file there than the one that is written.
+// Retries because a program that only checks whether the file is in use holds the lock for a moment. On a file system
+// without locks, locking is skipped. A FileLock would open the path a second time, and might lock another file than the
+// one that is written.
 void OutputFile::lock(FileMode mode) {
   constexpr int kTimes = 100;
   for (int i = 0; i < kTimes; ++i) {
@@ -62,7 +63,7 @@ void OutputFile::lock(FileMode mode) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     else if (leads_to(path_, descriptor_.number()))
       return;
-    else  // its owner has renamed or removed it
+    else  // the previous owner has renamed or removed the file
       open(mode);
   }
   fail_in_use(owner_, path_);
@@ -81,16 +82,16 @@ void OutputFile::write(std::string_view text) {
   }
 }
 
-// Part of a line or a record would spoil what follows.
+// Removes an incomplete line or record, which would make what follows unreadable.
 void OutputFile::remove_partial(std::size_t written) {
   struct stat status {};
   if (written == 0 || ::fstat(descriptor_.number(), &status) != 0 || !S_ISREG(status.st_mode)) return;
-  const auto end = ::lseek(descriptor_.number(), 0, SEEK_CUR);  // of what was written last
+  const auto end = ::lseek(descriptor_.number(), 0, SEEK_CUR);  // end of the last write
   if (end == status.st_size) (void)!::ftruncate(descriptor_.number(), end - static_cast<off_t>(written));
 }
 
-// In place: who is killed between a cut and a write has lost what was there. Of a file that is open for appending,
-// Linux appends by pwrite(), too.
+// Overwrites in place: if the file were cut first, a process killed before the write would have lost the contents.
+// O_APPEND is removed meanwhile, because with it Linux appends even by pwrite().
 void OutputFile::replace_end(std::int64_t from, std::string_view text, std::string_view before) {
   const int file = descriptor_.number(), flags = ::fcntl(file, F_GETFL);
   if (flags < 0 || ::fcntl(file, F_SETFL, flags & ~O_APPEND) != 0) fail(errno);

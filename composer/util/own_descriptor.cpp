@@ -20,7 +20,7 @@ namespace composer::util {
 namespace {
 
 struct OpenDescriptors {
-  std::timed_mutex mutex;  // a fork() waits for it, so that the child knows of all
+  std::timed_mutex mutex;  // fork() waits for it, so that the child knows all descriptors
   std::vector<OwnDescriptor*> list;
 };
 OpenDescriptors& open_descriptors() {
@@ -28,9 +28,9 @@ OpenDescriptors& open_descriptors() {
   return *the_one;
 }
 
-// But not for long: a handler of a signal may fork, on the very thread that holds the mutex, and a file system may
-// hang. The child of such a fork keeps what is open, with its locks.
-thread_local bool has_waited = false;  // the fork() of this thread has the mutex
+// fork() waits only briefly: a signal handler may fork on the very thread that holds the mutex, and a file system may
+// hang. The child of such a fork keeps the open files and their locks.
+thread_local bool has_waited = false;  // this thread's fork() holds the mutex
 
 void wait_for_openings() { has_waited = open_descriptors().mutex.try_lock_for(std::chrono::milliseconds(200)); }
 
@@ -38,7 +38,7 @@ void end_waiting() {
   if (std::exchange(has_waited, false)) open_descriptors().mutex.unlock();
 }
 
-// To open one waits for who reads it, which may have to be forked.
+// Opening a pipe waits for its reader, which may still have to be forked; so the mutex is not held meanwhile.
 bool is_pipe(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::is_fifo(path, ignored);
@@ -49,7 +49,7 @@ bool is_pipe(const std::filesystem::path& path) {
 void OwnDescriptor::close_in_child() {
   OpenDescriptors& all = open_descriptors();
   if (!has_waited) {
-    ::new (&all.mutex) std::timed_mutex;  // who held it is not in this process
+    ::new (&all.mutex) std::timed_mutex;  // the thread that held it does not exist in this process
     ::new (&all.list) std::vector<OwnDescriptor*>;
     return;
   }
@@ -80,17 +80,16 @@ bool OwnDescriptor::close() {
   return ::close(std::exchange(number_, -1)) == 0;
 }
 
-// A process that was killed has its locks for as long as it takes the system to end it. Who is started in its place
-// waits for that.
+// A killed process keeps its locks until the system has ended it. A process that replaces it waits for that.
 bool OwnDescriptor::try_lock() const {
   using Clock = std::chrono::steady_clock;
   Clock::time_point latest = Clock::now() + std::chrono::seconds(10);
-  int looks = 0;  // at a process that lives
+  int looks = 0;  // number of consecutive checks that found no dying process
   while (::flock(number_, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return false;
     if (is_locked_by_dying(number_))
       looks = 0;
-    else if (++looks == 3)  // for a moment, nothing is to be seen yet
+    else if (++looks == 3)  // the first checks may come before the system shows it
       latest = {};
     if (Clock::now() >= latest) {
       errno = EWOULDBLOCK;

@@ -5,8 +5,8 @@
 
 namespace composer::util {
 
-// A descriptor of an open file that can be locked, or none. A forked child closes it: the lock belongs to all who have
-// the descriptor, so the child would keep that of a parent which was killed.
+// A descriptor of an open file that can be locked, or none. A forked child closes it: a lock belongs to every process
+// that has the descriptor, so the child would keep the lock of a parent that was killed.
 class OwnDescriptor {
  public:
   OwnDescriptor() = default;
@@ -14,10 +14,10 @@ class OwnDescriptor {
   OwnDescriptor(const OwnDescriptor&) = delete;
   OwnDescriptor& operator=(const OwnDescriptor&) = delete;
 
-  // Closes the one before. Where they return false, errno says why not.
+  // Closes the previous file. If a function returns false, errno has the reason.
   bool open(const std::filesystem::path& path, int flags, mode_t mode = 0666);  // as ::open() with O_CLOEXEC
   bool close();                                                                 // again: does nothing
-  bool try_lock() const;  // for nobody else, until it is closed; EWOULDBLOCK: somebody else has the lock
+  bool try_lock() const;  // locks out everybody else until close(); EWOULDBLOCK: another owner has the lock
   bool wait_for_lock() const;
 
   int number() const { return number_; }  // -1: none, as in a forked child

@@ -1,5 +1,6 @@
-// A dispatch key that is on only within a scope. All operators fall through it at no cost, but for those that take a
-// generator: their kernel fills in the thread's if none was given, and goes on below.
+// Random numbers are redirected by a dispatch key that is enabled only within a scope. All operators fall through it at
+// no cost, except those that take a generator: their kernel fills in the thread's generator if none was given, and
+// calls the operator below.
 #include "composer/util/own_random.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@
 namespace composer {
 namespace {
 
-// Above autograd, and used by nothing in libtorch: it was meant for torchdistx.
+// This key is above autograd, and libtorch does not use it: it was meant for torchdistx.
 constexpr c10::DispatchKey kRandomKey = c10::DispatchKey::DeferredInit;
 
 // Operators that draw on a GPU without taking a generator.
@@ -33,9 +34,9 @@ constexpr std::array<std::string_view, 5> kHidden = {
     "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention", "aten::_cudnn_rnn"};
 
 thread_local const OwnRandom* current = nullptr;
-thread_local std::optional<at::Device> records;  // a RecordingScope
+thread_local std::optional<at::Device> records;  // the device of this thread's RecordingScope
 
-// Held while a trainer's numbers stand in for those of a default generator.
+// Held while a generator of an OwnRandom stands in for a default generator.
 std::mutex& default_generators() {
   static std::mutex mutex;
   return mutex;
@@ -51,7 +52,7 @@ bool is_missing(const c10::IValue& value) {
   return value.isNone() || (value.isGenerator() && !value.toGenerator().defined());
 }
 
-// That of the first tensor, or else what was asked for.
+// The device of the first tensor, otherwise the device that an argument names.
 at::Device device_of(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> values) {
   for (const c10::IValue& value : values)
     if (value.isTensor() && value.toTensor().defined()) return value.toTensor().device();
@@ -81,8 +82,8 @@ void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 // Set while this thread's generator stands in for the default one.
 thread_local bool stands_in = false;
 
-// For the time of the call, the device's default generator continues this thread's numbers. Nothing is waited for: what
-// changes hands is a pointer. Autocast calls a recurrent layer's operator again, from within.
+// During the call, the device's default generator continues this thread's numbers. This does not wait for the device,
+// because only a pointer is exchanged. The call may be nested: autocast calls a recurrent layer's operator again.
 void draw_hidden(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const at::Device device = device_of(op, torch::jit::last(*stack, op.schema().arguments().size()));
   const at::Generator* mine = current && !stands_in && !device.is_cpu() ? current->find(device) : nullptr;
@@ -104,7 +105,7 @@ void draw_hidden(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   exchange(before, false);
 }
 
-// At the first use, so that a program which never trains has nothing registered.
+// Registered at the first use, so that a program that never trains registers nothing.
 class Kernels {
  public:
   // Never destroyed: objects of static storage may still train when the program ends.
@@ -139,14 +140,15 @@ class Kernels {
   std::map<std::string, torch::Library> spaces_;
 };
 
-// The CPU's generator as it is. libtorch's own begins another stream, so that neither the program nor the next trainer
-// draws the same numbers again.
+// Takes over the state of libtorch's CPU generator, and seeds that generator anew, so that neither the program nor the
+// next trainer draws the same numbers again.
 at::Generator take_over(std::uint64_t& drawn) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
   at::Generator taken = generator.clone();
   drawn = hash64(at::check_generator<at::CPUGeneratorImpl>(generator)->random64());
-  generator.set_current_seed(drawn & std::numeric_limits<std::int64_t>::max());  // as signed as a seed that is logged
+  // Fits into int64, as logged seeds must.
+  generator.set_current_seed(drawn & std::numeric_limits<std::int64_t>::max());
   return taken;
 }
 
@@ -158,7 +160,7 @@ at::Generator copy_of_default() {
 
 }  // namespace
 
-// Without a seed the CPU's numbers go on from libtorch's, as a program expects that has seeded libtorch.
+// Without a seed, the CPU's numbers continue libtorch's, as a program that has seeded libtorch expects.
 OwnRandom::OwnRandom(at::Device device, std::optional<std::uint64_t> seed) {
   Kernels::install();
   std::uint64_t drawn = 0;
@@ -217,7 +219,7 @@ void OwnRandom::restore(const StateDict& state) const {
   }
 }
 
-// With the key on and nothing registered for it, every operator would throw.
+// Registers the kernels first: with the key enabled and nothing registered for it, every operator would throw.
 RandomScope::RandomScope(const OwnRandom& own)
     : before_((Kernels::install(), std::exchange(current, &own))), on_(kRandomKey) {}
 RandomScope::~RandomScope() { current = before_; }

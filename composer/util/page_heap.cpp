@@ -9,10 +9,11 @@ namespace composer::util {
 namespace {
 
 constexpr std::size_t kLeastAddresses = std::size_t{64} << 30;
-constexpr std::size_t kAddressesPerByteOfMemory = 8;  // more than enough for ranges that do not fit one another
+constexpr std::size_t kAddressesPerByteOfMemory = 8;  // leaves room for gaps between ranges of different sizes
 constexpr std::size_t kAlwaysKept = std::size_t{32} << 20;
-constexpr std::size_t kWindow = 16;    // a window of time lasts until so many times most() was taken
-constexpr std::size_t kTrimmed = 128;  // 1 / kTrimmed of what is taken in a window may go back to the system
+constexpr std::size_t kWindow = 16;  // a window of time lasts until kWindow times most() was taken
+// At most 1 / kTrimmed of the bytes taken in a window should return to the system.
+constexpr std::size_t kTrimmed = 128;
 constexpr std::size_t kLargePart = 4;
 
 std::size_t bytes_of_memory() {
@@ -41,7 +42,7 @@ void* PageHeap::take(std::size_t bytes) {
   }
   const bool ends = ends_window(pages);
   trimmed_ += release_beyond(allowed(), lock);
-  if (ends) trimmed_before_ = trimmed_;  // trimming to a lower peak is no sign of holes
+  if (ends) trimmed_before_ = trimmed_;  // releasing memory after a lower peak does not indicate gaps
   return space_.begin() + *offset;
 }
 
@@ -64,9 +65,10 @@ std::size_t PageHeap::allowed() const {
   return std::max(kAlwaysKept, most() + most() / part_kept_ - ranges_.used());
 }
 
-// The peak is forgotten after two windows, so that one large evaluation is not paid for to the end, and so slowly that
-// fetching it again costs little beside what was taken. Tensors that live for random times leave holes between them:
-// releasing what an eighth does not hold, and fetching it again, costs more than the memory is worth.
+// The peak is forgotten after two windows, so that one large evaluation does not keep its memory to the end of the run;
+// the windows are long, so that fetching the memory again costs little beside what was taken. Tensors that live for
+// random times leave gaps between them. Then releasing all but an eighth, and fetching it again, costs more than the
+// memory is worth, so a quarter is kept.
 bool PageHeap::ends_window(std::size_t bytes) {
   most_ = std::max(most_, ranges_.used());
   taken_ += bytes;
@@ -77,7 +79,7 @@ bool PageHeap::ends_window(std::size_t bytes) {
   return true;
 }
 
-// The system takes its time: meanwhile others may use the heap.
+// Unlocks while the system works, so that other threads may use the heap.
 std::size_t PageHeap::release_beyond(std::size_t cached, std::unique_lock<std::mutex>& lock) {
   if (ranges_.cached() <= cached) return 0;
   const std::vector<RangeCache::Range> dropped = ranges_.drop(cached, grain_);

@@ -26,7 +26,7 @@ struct Region {
   std::atomic_flag failed;
   std::exception_ptr error;
 
-  // On each thread of the team, which may have fewer than were asked for.
+  // Runs on each thread of the team, which may have fewer threads than requested.
   void run() {
     const std::int64_t size = end - begin;
     std::int64_t parts = omp_get_num_threads();
@@ -47,7 +47,7 @@ struct Region {
 void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain_size, Function f) {
   if (begin >= end) return;
   const std::int64_t size = end - begin;
-  // get_num_threads() also sets this thread's number, when it has none yet.
+  // get_num_threads() also sets the number of threads of this thread, if it has none yet.
   if (size == 1 || size <= grain_size || at::in_parallel_region() || at::get_num_threads() == 1)
     return call(f, begin, end, 0);
   Region region{.begin = begin, .end = end, .grain_size = grain_size, .f = f, .failed = {}, .error = nullptr};

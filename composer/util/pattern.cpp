@@ -10,7 +10,7 @@ struct Pattern::Compiled {
   std::regex regex;
   std::string option;
 
-  // libstdc++ calls itself for each letter that may be matched in several ways.
+  // Rejects long texts: libstdc++ recurses for each letter that may be matched in several ways.
   const std::regex& fit_for(std::string_view text) const {
     constexpr std::size_t kLongest = 4'096;
     if (text.size() > kLongest)

@@ -14,7 +14,7 @@ namespace {
 
 std::string number(double value, int digits = 3) { return util::printed("%.*g", digits, value); }
 
-// The upper edge, the middle and the lower edge, with as many digits as it takes to tell them apart.
+// Labels of the upper edge, the middle and the lower edge, with as many digits as are needed to tell them apart.
 std::array<std::string, 3> labels_of(double low, double high) {
   constexpr int kMostDigits = 8;
   std::array<std::string, 3> labels;
@@ -29,13 +29,13 @@ std::string power_of_ten(int exponent) {
   return exponent >= -2 && exponent <= 3 ? number(std::pow(10, exponent)) : join("1e", exponent);
 }
 
-// A plane of characters, each of several dots.
+// A grid of characters, each of which shows several dots.
 class Canvas {
  public:
   Canvas(int columns, int rows, bool braille)
       : columns_(columns), rows_(rows), braille_(braille), dots_(static_cast<std::size_t>(columns * rows)) {}
 
-  int wide() const { return columns_ * (braille_ ? 2 : 1); }  // in dots
+  int wide() const { return columns_ * (braille_ ? 2 : 1); }  // width in dots
   int high() const { return rows_ * (braille_ ? 4 : 1); }
 
   void dot(int x, int y) {
@@ -47,7 +47,7 @@ class Canvas {
       dots_[at(x, y)] = 1;
   }
 
-  // `mark`: a column whose empty characters show it.
+  // Draws a row of characters. `mark`: a column in which empty characters show a mark.
   std::string row(int y, std::optional<int> mark) const {
     std::string text;
     for (int x = 0; x < columns_; ++x) {
@@ -70,7 +70,7 @@ class Canvas {
   std::vector<std::uint8_t> dots_;
 };
 
-// From 0 to 1 where the axis is.
+// Maps x to a position from 0 to 1 on the axis.
 class LogAxis {
  public:
   LogAxis(double low, double high) : low_(std::log10(low)), high_(std::log10(high)) {}
@@ -81,7 +81,7 @@ class LogAxis {
     double share;
     std::string label;
   };
-  // At the powers of ten; if there are not two of them, at the ends.
+  // Ticks at the powers of ten; at the ends if there are fewer than two of them.
   std::vector<Tick> ticks() const {
     constexpr double kNear = 1e-9;
     std::vector<Tick> list;
@@ -97,7 +97,7 @@ class LogAxis {
 
 void draw_line(Canvas& canvas, const std::vector<double>& shares, const std::vector<double>& heights) {
   const auto last = static_cast<double>(canvas.wide() - 1);
-  const auto row_of = [&](double height) {  // a little outside is enough for what is far outside
+  const auto row_of = [&](double height) {  // values far outside are clamped to slightly outside
     return static_cast<int>(std::lround((1 - std::clamp(height, -1.0, 2.0)) * (canvas.high() - 1)));
   };
   std::optional<int> before;
@@ -114,10 +114,10 @@ void draw_line(Canvas& canvas, const std::vector<double>& shares, const std::vec
 }
 
 struct Plane {
-  std::size_t margin;  // columns left of it, for labels
+  std::size_t margin;  // columns for labels, left of the plane
   int columns;
   bool utf8;
-  std::optional<int> marked;  // column
+  std::optional<int> marked;  // column of the mark
 
   int column_of(double share) const { return static_cast<int>(std::lround(share * (columns - 1))); }
   std::string left(const std::string& label, const char* edge) const {
@@ -138,7 +138,7 @@ std::string rows(const Plane& plane, const Canvas& canvas, int height, const std
   return text;
 }
 
-// The axis, and its labels as far as there is room.
+// The axis, and those of its labels that fit.
 std::string axis_below(const Plane& plane, const LogAxis& axis) {
   constexpr std::size_t kGap = 2;
   std::vector<std::string> line(static_cast<std::size_t>(plane.columns), plane.utf8 ? "─" : "-");
@@ -177,7 +177,7 @@ std::string LogPlot::draw(const PlotOptions& options) const {
 
   const double low = std::ranges::min(values), largest = std::ranges::max(values);
   double high = std::min(largest, top.value_or(largest));
-  if (!(high > low)) high = low + std::max(std::abs(low) * 0.1, 1e-9);  // a flat line
+  if (!(high > low)) high = low + std::max(std::abs(low) * 0.1, 1e-9);  // the line is flat
   const std::array<std::string, 3> labels = labels_of(low, high);
   const std::size_t margin = std::max({labels[0].size(), labels[1].size(), labels[2].size()});
 

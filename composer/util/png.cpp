@@ -34,11 +34,11 @@ std::string encoded(std::span<const Byte> pixels, std::int64_t width, std::int64
 }
 
 Byte to_byte(float value) {
-  if (!(value > 0)) return 0;  // NaN as well
+  if (!(value > 0)) return 0;  // also for NaN
   return static_cast<Byte>(std::lround(std::min(value, 1.0F) * 255.0F));
 }
 
-// [N, H, W, C], contiguous
+// Converts to uint8 [N, H, W, C], contiguous.
 at::Tensor as_bytes(const at::Tensor& pixels) {
   if (pixels.scalar_type() == at::kByte) return pixels.contiguous();
   const at::Tensor floats = pixels.to(at::kFloat).contiguous();
@@ -48,7 +48,7 @@ at::Tensor as_bytes(const at::Tensor& pixels) {
   return bytes;
 }
 
-// Twenty colors that are easy to tell apart, then the same again.
+// Twenty colors that are easy to tell apart; they repeat after that.
 std::array<Byte, 3> color_of(std::int64_t value) {
   static constexpr std::array<std::array<Byte, 3>, 20> kColors = {
       {{0, 0, 0},       {230, 25, 75},   {60, 180, 75},   {255, 225, 25},  {0, 130, 200},

@@ -14,11 +14,11 @@
 namespace composer::util {
 namespace {
 
-constexpr double kShareOfOthers = 0.1;       // of the processors, that others may use before it counts
-constexpr double kInaccuracy = 0.02;         // the system counts in ticks of 10 ms
-constexpr double kPreemptedNow = 10;         // a second, if others use the processors as well
-constexpr double kPreemptedOften = 150;      // a second, whoever is the reason
-constexpr std::int64_t kPreemptedSome = 10;  // in any time
+constexpr double kShareOfOthers = 0.1;   // share of the processors that other programs may use without being counted
+constexpr double kInaccuracy = 0.02;     // seconds; the system counts in ticks of 10 ms
+constexpr double kPreemptedNow = 10;     // preemptions per second that count, if other programs also use the processors
+constexpr double kPreemptedOften = 150;  // preemptions per second that count in any case
+constexpr std::int64_t kPreemptedSome = 10;  // fewer preemptions never count
 
 thread_local const std::function<ProcessorTimes()>* instead = nullptr;
 
@@ -32,7 +32,8 @@ double seconds(const timeval& time) {
 void add_processor(std::string_view line, const std::function<bool(int)>& may_use, double seconds_per_tick,
                    ProcessorTimes& times) {
   constexpr std::string_view kCpu = "cpu";
-  if (!line.starts_with(kCpu) || line.size() == kCpu.size() || line[kCpu.size()] == ' ') return;  // the sum of all
+  // The line with the sum of all processors.
+  if (!line.starts_with(kCpu) || line.size() == kCpu.size() || line[kCpu.size()] == ' ') return;
   InText in(std::string(line.substr(kCpu.size())));
   int processor = -1;
   double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, irq = 0, soft_irq = 0, stolen = 0;
@@ -53,7 +54,7 @@ ProcessorTimes processor_times() {
     times.preempted = usage.ru_nivcsw;
   }
   cpu_set_t mine;
-  if (::sched_getaffinity(0, sizeof mine, &mine) != 0) return times;  // more processors than fit
+  if (::sched_getaffinity(0, sizeof mine, &mine) != 0) return times;  // there are more processors than `mine` holds
   const auto may_use = [&mine](int processor) { return processor < CPU_SETSIZE && CPU_ISSET(processor, &mine); };
   const double per_tick = 1 / static_cast<double>(::sysconf(_SC_CLK_TCK));
   times.processors = 0;

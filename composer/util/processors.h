@@ -1,5 +1,5 @@
-// How busy the processors are, and with whose work: whether a time that was measured is that of a quiet machine.
-// Internal.
+// Measures how busy the processors are, and whether other programs use them: whether a measured time is that of a quiet
+// machine. Internal.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -7,29 +7,30 @@
 
 namespace composer::util {
 
-// Counted up to one moment, in seconds; only differences mean anything.
+// Times counted up to one moment, in seconds; only differences are meaningful.
 struct ProcessorTimes {
   double wall = 0;
-  double own = 0;              // of all threads of this process
-  double all = 0;              // of every program, on the processors that this thread may use
-  double stolen = 0;           // a hypervisor gave these processors to others
-  std::int64_t preempted = 0;  // how often a thread of this process had to make room for another one
-  int processors = 1;          // that this thread may use
+  double own = 0;              // used by all threads of this process
+  double all = 0;              // used by all programs on the processors that this thread may use
+  double stolen = 0;           // for which a hypervisor gave these processors to other machines
+  std::int64_t preempted = 0;  // how often a thread of this process was preempted by another thread
+  int processors = 1;          // number of processors that this thread may use
 };
 
-// Zeros for what the system does not tell.
+// Fields that the system does not report are 0.
 ProcessorTimes processor_times();
 
-// Whether other programs slowed this process down between two moments: they used more than a tenth of the processors
-// and took some from it, or its threads had to make room very often (for another trainer of this process, say).
+// Whether this process was slowed down between two moments: a hypervisor took more than a tenth of the processors,
+// other programs used more than a tenth of them and preempted this process, or its threads were preempted very often
+// (by another trainer of this process, for example).
 bool disturbed(const ProcessorTimes& from, const ProcessorTimes& to);
 
-// Adds what a line of /proc/stat says, "cpu0 user nice system idle iowait irq softirq steal ...", to `all` and
-// `stolen`, if it is that of a processor for which `may_use` is true.
+// Parses a line of /proc/stat, "cpu0 user nice system idle iowait irq softirq steal ...". If the line belongs to a
+// processor for which `may_use` returns true, adds its times to `all` and `stolen`.
 void add_processor(std::string_view line, const std::function<bool(int)>& may_use, double seconds_per_tick,
                    ProcessorTimes& times);
 
-// While it lives, processor_times() on this thread is what `read` returns: for tests, on machines that are never quiet.
+// While it lives, processor_times() on this thread returns what `read` returns. For tests, which run on busy machines.
 class ProcessorTimesAre {
  public:
   explicit ProcessorTimesAre(std::function<ProcessorTimes()> read);

@@ -4,8 +4,8 @@
 
 namespace composer {
 
-// Not libtorch's Philox4_32: the orders and augmentations of saved runs depend on these numbers, and one hash of 64
-// bits costs less than setting up a Philox engine for each sample.
+// This is not libtorch's Philox4_32: the orders and augmentations of saved runs depend on these numbers, and one 64-bit
+// hash costs less than setting up a Philox engine for each sample.
 
 // A bijective hash of 64 bits (the finaliser of splitmix64): neighbouring numbers give unrelated ones.
 constexpr std::uint64_t hash64(std::uint64_t x) {
@@ -15,8 +15,8 @@ constexpr std::uint64_t hash64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// One number from a seed and what it is for, in this order: hash64(seed, epoch, sample). Seed 17 in epoch 1 has nothing
-// to do with seed 18 in epoch 0.
+// Combines a seed and what the number is for, in this order: hash64(seed, epoch, sample). The numbers of seed 17 in
+// epoch 1 and of seed 18 in epoch 0 are unrelated.
 template <std::integral... More>
 constexpr std::uint64_t hash64(std::uint64_t seed, std::uint64_t key, More... more) {
   const std::uint64_t mixed = hash64(hash64(seed) ^ key);
@@ -27,12 +27,12 @@ constexpr std::uint64_t hash64(std::uint64_t seed, std::uint64_t key, More... mo
   }
 }
 
-// Random numbers that depend on the start alone: what is drawn at some place of a run is the same after a resume.
+// Random numbers that depend on the start value alone, so a resumed run draws the same numbers at the same position.
 class RandomStream {
  public:
   explicit constexpr RandomStream(std::uint64_t start) : state_(start) {}
   constexpr std::uint64_t next() { return hash64(state_++); }
-  // 0 to bound - 1, each equally likely up to bound / 2^64. bound >= 1.
+  // Returns 0 to bound - 1, each equally likely up to bound / 2^64. bound >= 1.
   constexpr std::uint64_t below(std::uint64_t bound) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);

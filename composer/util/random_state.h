@@ -1,5 +1,5 @@
 #pragma once
-// The random numbers to come, so that they can come again.
+// Remembers the state of generators, so that the same random numbers can be drawn again.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,12 +9,12 @@
 
 namespace composer {
 
-// The states of this thread's generators (current_generator()) when this was made: that of the CPU, and those of other
-// devices.
+// The state of this thread's CPU generator (current_generator()) at the time of construction, and the states of the
+// generators of other devices at the time of add().
 class RandomState {
  public:
   RandomState();
-  void add(at::Device device);  // twice, or the CPU: does nothing
+  void add(at::Device device);  // does nothing for the CPU, or for a device that was added already
   void restore() const;
 
  private:
@@ -22,7 +22,8 @@ class RandomState {
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
-// The same for one device, to be set again and again: of the CPU's generator without an allocation.
+// The state of the generators of one device, meant to be set repeatedly. The state of the CPU's generator is stored
+// without an allocation.
 class RandomMark {
  public:
   RandomMark();

@@ -1,5 +1,5 @@
 #pragma once
-// Names that nobody else chooses, as of a run or of a process.
+// Makes names that nobody else chooses, for example of a run or a process.
 #include <cstddef>
 #include <random>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace composer::util {
 
-// So many of these characters. The state of no generator of random numbers changes.
+// Returns `length` random characters. Does not change the state of any random number generator.
 inline std::string random_text(std::size_t length, std::string_view characters = "0123456789abcdef") {
   std::random_device random;
   std::string text;

@@ -27,7 +27,8 @@ void RangeCache::unindex(Parts::const_iterator part) {
   cached_ -= value.bytes;
 }
 
-// Leaves the first `bytes` in a part that is in no index, and returns it; the rest stays as it was.
+// Shortens a part, which must not be in an index, to its first `bytes`, and returns it. The rest becomes a part of the
+// same kind.
 RangeCache::Parts::iterator RangeCache::cut(Parts::iterator part, std::size_t bytes) {
   unindex(part);
   if (part->second.bytes > bytes) {
@@ -39,7 +40,7 @@ RangeCache::Parts::iterator RangeCache::cut(Parts::iterator part, std::size_t by
   return part;
 }
 
-// Joins the part, which is in no index, with neighbours of the same kind.
+// Joins the part, which must not be in an index, with neighbours of the same kind.
 void RangeCache::add_free(Parts::iterator part, Kind kind, std::uint64_t given) {
   part->second.kind = kind;
   part->second.given = given;
@@ -60,7 +61,7 @@ void RangeCache::add_free(Parts::iterator part, Kind kind, std::uint64_t given) 
   index(part);
 }
 
-// The longest cached range together with the beginning of fresh memory behind it: in no index. end(): not long enough.
+// The longest cached range, joined with the fresh memory that follows it, in no index. end(): it is too short.
 RangeCache::Parts::iterator RangeCache::grown(std::size_t bytes) {
   if (cached_by_size_.empty()) return parts_.end();
   const auto part = parts_.find(cached_by_size_.rbegin()->second);
@@ -103,7 +104,7 @@ std::vector<RangeCache::Range> RangeCache::drop(std::size_t keep, std::size_t gr
   while (cached_ > keep) {
     auto part = parts_.find(cached_by_age_.begin()->second);
     const std::size_t excess = (cached_ - keep + grain - 1) / grain * grain;
-    if (excess < part->second.bytes) {  // keep the beginning, the end goes
+    if (excess < part->second.bytes) {  // keep the beginning, release the end
       const std::size_t kept = (part->first + part->second.bytes - excess) / grain * grain;
       if (kept > part->first) {
         cut(part, kept - part->first);

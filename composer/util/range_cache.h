@@ -1,4 +1,5 @@
-// Which parts of a stretch of addresses are in use, kept for reuse, or without memory. Internal; calls no system.
+// Keeps track of which parts of a stretch of addresses are in use, cached for reuse, or without memory. Internal; makes
+// no system calls.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace composer::util {
 
 // Divides [0, capacity) into ranges. A range that is given back stays cached: it keeps its memory and joins cached
-// neighbours, so that a later one of any size can be cut from it. One thread at a time.
+// neighbours, so that a later range of any size can be cut from it. One thread at a time.
 class RangeCache {
  public:
   struct Range {
@@ -20,15 +21,15 @@ class RangeCache {
 
   explicit RangeCache(std::size_t capacity);
 
-  // The offset of a range for use: cut from the shortest cached range that is long enough, else with fresh memory.
-  // nullopt: no room.
+  // Returns the offset of a range of `bytes`: cut from the shortest cached range that is long enough, otherwise from
+  // fresh memory. nullopt: there is no room.
   std::optional<std::size_t> take(std::size_t bytes);
-  // The range that take() gave at this offset becomes cached. Returns its length.
+  // Caches the range that take() returned at this offset. Returns its length.
   std::size_t give(std::size_t offset);
-  std::size_t bytes_at(std::size_t offset) const;  // of a range in use
+  std::size_t bytes_at(std::size_t offset) const;  // length of a range in use
 
-  // Takes ranges out of the cache, those that were given first, until at most `keep` bytes are cached. Only whole units
-  // of `grain` are cut off a range. The caller releases their memory, then calls released().
+  // Removes cached ranges, oldest first, until at most `keep` bytes are cached. Ranges are cut in whole units of
+  // `grain`. The caller releases the memory of the removed ranges, then calls released().
   std::vector<Range> drop(std::size_t keep, std::size_t grain);
   void released(const std::vector<Range>& dropped);
 
@@ -42,7 +43,7 @@ class RangeCache {
     Kind kind;
     std::uint64_t given;  // when it became cached; later ones are larger
   };
-  using Parts = std::map<std::size_t, Part>;                     // by offset; they follow one another without gaps
+  using Parts = std::map<std::size_t, Part>;                     // by offset; adjacent, without gaps
   using BySize = std::set<std::pair<std::size_t, std::size_t>>;  // (bytes, offset)
 
   void index(Parts::const_iterator part);

@@ -25,7 +25,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Autocast as it is on this thread.
+// The autocast settings of this thread.
 class AutocastState {
  public:
   AutocastState() : cache_(at::autocast::is_autocast_cache_enabled()) {
@@ -49,17 +49,17 @@ class AutocastState {
   bool cache_;
 };
 
-// What the outputs of a segment depend on beside its inputs, as it was when this was made.
+// Everything that the outputs of a segment depend on besides its inputs, captured at construction.
 struct Surroundings {
   explicit Surroundings(at::TensorList inputs) {
     for (const at::Tensor& input : inputs) random.add(input.device());
   }
-  OwnRandom own = current_random();  // backward on a GPU runs on another thread
+  OwnRandom own = current_random();  // the backward pass on a GPU runs on another thread
   RandomState random;
   AutocastState autocast;
 };
 
-// Those of another moment, for this scope.
+// Restores surroundings that were captured earlier, for this scope.
 class SurroundingsScope {
  public:
   SurroundingsScope(const Surroundings& then, at::TensorList inputs) : draws_(then.own), now_(inputs) {
@@ -80,7 +80,8 @@ class SurroundingsScope {
   Surroundings now_;
 };
 
-// Weights that autocast converts where no gradients are recorded must not be found by those who record them.
+// Disables autocast's cache: weights that were converted without gradients must not be reused where gradients are
+// recorded.
 class NoAutocastCache {
  public:
   NoAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }
@@ -115,7 +116,7 @@ variable_list run(const Segment& fn, const variable_list& inputs) {
 }
 
 struct Recompute final : torch::autograd::Function<Recompute> {
-  // `anchor` requires gradients, so that there is a backward even if no input does.
+  // `anchor` requires gradients, so that there is a backward pass even if no input requires any.
   static variable_list forward(AutogradContext* context, const Segment& fn, const at::Tensor& /*anchor*/,
                                at::TensorList inputs) {
     context->set_materialize_grads(false);
@@ -151,7 +152,7 @@ struct Recompute final : torch::autograd::Function<Recompute> {
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
     recording->finish();
 
-    variable_list of_inputs(2);  // none of the function and the anchor
+    variable_list of_inputs(2);  // the function and the anchor get no gradients
     for (const at::Tensor& input : inputs) of_inputs.push_back(input.grad());
     return of_inputs;
   }
@@ -168,7 +169,7 @@ std::vector<at::Tensor> checkpoint(Segment fn, const std::vector<at::Tensor>& in
   const auto is_defined = [](const at::Tensor& input) { return input.defined(); };
   if (std::ranges::all_of(inputs, is_defined)) return Recompute::apply(fn, anchor, at::TensorList(inputs));
 
-  std::vector<at::Tensor> defined;  // autograd takes no others
+  std::vector<at::Tensor> defined;  // autograd rejects undefined gradients
   std::ranges::copy_if(inputs, std::back_inserter(defined), is_defined);
   std::vector<bool> places;
   std::ranges::transform(inputs, std::back_inserter(places), is_defined);

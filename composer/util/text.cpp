@@ -10,7 +10,7 @@
 namespace composer::util {
 namespace {
 
-// The thread's locale, which decides for printf, is that of C meanwhile.
+// Sets the thread's locale, which printf uses, to the C locale meanwhile.
 class LocaleOfC {
  public:
   LocaleOfC() : before_(::uselocale(of_c())) {}

@@ -6,9 +6,9 @@
 
 namespace composer::util {
 
-// Streams and numbers of every text that is kept, sent, compared or shown: whatever the locale of the program, no
-// digits are grouped, and the decimal separator is a point. scripts/layers.py lets nobody use those of the standard
-// library.
+// Streams and numbers for every text that is stored, sent, compared or shown. They are independent of the program's
+// locale: digits are not grouped, and the decimal separator is a point. scripts/layers.py refuses the standard
+// library's streams.
 struct COMPOSER_EXPORT OutText : std::ostringstream {
   OutText();
 };
@@ -16,7 +16,7 @@ struct COMPOSER_EXPORT InText : std::istringstream {
   explicit InText(std::string text);
 };
 
-// What std::snprintf writes.
+// Formats like std::snprintf, in the C locale.
 [[gnu::format(printf, 1, 2)]] COMPOSER_EXPORT std::string printed(const char* format, ...);
 
 }  // namespace composer::util

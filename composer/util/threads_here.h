@@ -3,8 +3,8 @@
 
 namespace composer {
 
-// From now on libtorch's operators use this number of threads when this thread calls them; other threads, also those
-// that are started later, are as they were. at::get_num_threads() tells.
+// Sets how many threads libtorch's operators use when this thread calls them. Other threads, including those that are
+// started later, are not affected. at::get_num_threads() returns the number.
 COMPOSER_EXPORT void use_threads_here(int threads);
 
 }  // namespace composer

@@ -4,8 +4,8 @@
 
 namespace composer::util {
 
-// The tensor where the device is. Nobody waits for a copy to a GPU; one to the CPU has arrived when this returns, which
-// libtorch does not promise of a copy that does not block.
+// Copies the tensor to the device, or returns it if it is there. Copies to a GPU are not waited for. A copy to the CPU
+// has arrived when this returns; libtorch does not promise that for a non-blocking copy.
 inline at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
   return tensor.to(device, /*non_blocking=*/!device.is_cpu());
 }

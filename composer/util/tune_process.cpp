@@ -13,7 +13,7 @@
 namespace composer {
 namespace {
 
-// Above the default allocator of libtorch.
+// Higher than the priority of libtorch's default allocator.
 constexpr std::uint8_t kPriority = 10;
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -42,7 +42,7 @@ std::vector<Option<ProcessOptions>> process_options() {
 std::vector<std::string> tune_process(ProcessOptions options) {
   check(options, process_options(), "tune_process: ", "");
   std::vector<std::string> done;
-  // First of all: threads inherit it when they begin.
+  // This comes first, because threads inherit the setting when they start.
   const bool flushes = at::Context::setFlushDenormal(options.flush_denormals);
   if (options.flush_denormals)
     done.emplace_back(flushes ? "denormal numbers: flushed to 0"

@@ -17,13 +17,13 @@ std::int64_t rounded_up(std::int64_t quota, std::int64_t period) {
   return quota > 0 && period > 0 ? (quota - 1) / period + 1 : kNoQuota;
 }
 
-// "QUOTA PERIOD", or "max PERIOD".
+// Parses "QUOTA PERIOD", or "max PERIOD".
 std::int64_t read_quota(const fs::path& file) {
   std::int64_t quota = 0, period = 0;
   return std::ifstream(file) >> quota >> period ? rounded_up(quota, period) : kNoQuota;
 }
 
-// Version 1: a file for each, and -1 for no quota.
+// Version 1 of control groups has a file for each number, and -1 for no quota.
 std::int64_t read_quota_of_version_1(const fs::path& folder) {
   std::int64_t quota = 0, period = 0;
   std::ifstream(folder / "cpu.cfs_quota_us") >> quota;

@@ -5,7 +5,7 @@ namespace {
 
 unsigned byte_at(std::string_view text, std::size_t i) { return static_cast<unsigned char>(text[i]); }
 
-// Of the character that this byte begins; 0: it begins none.
+// The length of the character that this lead byte begins; 0 if it begins none.
 std::size_t length_by_lead(unsigned lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead < 0xE0) return 2;
@@ -13,14 +13,14 @@ std::size_t length_by_lead(unsigned lead) {
   return lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
 }
 
-// Not those of a character that is longer than need be, a surrogate, or beyond the last one.
+// Rejects overlong encodings, surrogates, and code points beyond the last one.
 bool may_be_second(unsigned lead, unsigned byte) {
   const unsigned least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned most = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   return byte >= least && byte <= most;
 }
 
-// How many bytes at its beginning a character could begin with, and at least 1.
+// The number of leading bytes that could begin a character, at least 1.
 std::size_t beginning(std::string_view text) {
   const unsigned lead = byte_at(text, 0);
   const std::size_t most = length_by_lead(lead);

@@ -11,7 +11,7 @@ bool fits_wildcard(std::string_view pattern, std::string_view name) {
       ++p, ++n;
     } else if (p < pattern.size() && pattern[p] == '*') {
       star = p++, star_name = n;
-    } else if (star != std::string_view::npos) {  // let the last * take one more
+    } else if (star != std::string_view::npos) {  // the last * takes one more character
       p = star + 1, n = ++star_name;
     } else {
       return false;

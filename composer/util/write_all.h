@@ -1,4 +1,4 @@
-// What every file that must not be lost needs of the system.
+// System calls that every file needs that must not be lost.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,16 +6,17 @@
 
 namespace composer::util {
 
-// All of it, from byte `offset` of the file. False: errno says why not.
+// Writes all bytes at `offset` of the file. Returns false on failure, with the reason in errno.
 bool write_all(int file, std::uint64_t offset, const void* data, std::size_t size);
 
-// Waits until the names in a folder are on the disk, where its file system can say so. False: errno says why not.
+// Waits until changes of names in a folder are on the disk, if the file system supports that. Returns false on failure,
+// with the reason in errno.
 bool sync_folder(const std::filesystem::path& folder);
 
-// Whether an open file still has that path: another process may have renamed, removed or replaced it.
+// Whether the open file still has this path: another process may have renamed, removed or replaced it.
 bool is_at(int file, const std::filesystem::path& path);
 
-// The same, where the path may be that of a link.
+// Like is_at(), but `path` may also be a link to the file.
 bool leads_to(const std::filesystem::path& path, int file);
 
 }  // namespace composer::util
