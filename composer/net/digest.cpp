@@ -97,7 +97,7 @@ std::string hexadecimal(std::string_view bytes) {
 }
 
 std::string base64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // and a zero byte
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // one more for the terminating zero
   const int size =
       EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
                       reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));

@@ -7,7 +7,7 @@
 
 namespace composer::net {
 
-// In lower-case hexadecimal. Those of files throw Error if the file cannot be read.
+// Digests in lower-case hexadecimal. The functions that take a file throw Error if it cannot be read.
 std::string sha256(std::string_view text);
 std::string sha256(const std::filesystem::path& file, std::uint64_t offset, std::uint64_t size);
 std::string md5(std::string_view text);

@@ -47,11 +47,12 @@ std::string remedy_of(int status, const std::string& code) {
 }
 
 std::optional<std::time_t> parsed_date(const std::string& text) {
-  const std::time_t date = ::curl_getdate(text.c_str(), nullptr);  // knows months and days in English alone
+  // curl_getdate() expects English names of months and days.
+  const std::time_t date = ::curl_getdate(text.c_str(), nullptr);
   return date < 0 ? std::nullopt : std::optional(date);
 }
 
-// The seconds or the date of a Retry-After.
+// Parses a Retry-After, which is a number of seconds or a date.
 milliseconds retry_after(const HttpResponse& response) {
   const std::string value = response.header("retry-after");
   long long seconds = 0;
@@ -59,7 +60,8 @@ milliseconds retry_after(const HttpResponse& response) {
   if (error != std::errc() || end != value.data() + value.size()) {
     const auto date = parsed_date(value);
     if (!date) return {};
-    const auto now = parsed_date(response.header("date"));  // by the same clock, if the server says
+    // The date is compared with the server's clock, if the response has a Date.
+    const auto now = parsed_date(response.header("date"));
     seconds = static_cast<long long>(*date) - static_cast<long long>(now.value_or(std::time(nullptr)));
   }
   return std::chrono::seconds(std::clamp<long long>(seconds, 0, 86'400));
@@ -93,14 +95,15 @@ bool is_secret(std::string_view text) {
                              [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 
-// The password of a URL, also with the user as it is sent, its query, and those of the query's values that are secrets.
+// The secrets of a URL: the password alone and with the user (as it is sent), the query, and those values of the query
+// that are secret.
 std::vector<std::string> secrets_of(const std::string& url) {
   std::vector<std::string> secrets;
   const std::size_t host = url.find("://") + 3, query = std::min(url.find('?'), url.size());
   const std::string authority = url.substr(host, std::min(url.find('/', host), query) - host);
   if (const std::size_t at = authority.rfind('@'); at != std::string::npos) {
     const std::string user = authority.substr(0, at);
-    secrets.push_back(user.substr(user.find(':') + 1));  // of a user alone, that
+    secrets.push_back(user.substr(user.find(':') + 1));  // without a password, the user counts as one
     const std::string sent = percent_decoded(user);
     secrets.push_back(base64(sent.find(':') == std::string::npos ? sent + ':' : sent));
   }
@@ -116,7 +119,7 @@ std::vector<std::string> secrets_of(const std::string& url) {
   return secrets;
 }
 
-// Replaces the values that a server may repeat and nobody should read.
+// Removes secrets that a server may repeat in its message.
 std::string without_secrets(std::string text, const std::string& url, const std::vector<HttpHeader>& sent) {
   std::vector<std::string> secrets = secrets_of(url);
   for (const HttpHeader& header : sent) {
@@ -206,8 +209,8 @@ class HttpClient::Impl {
   HttpOptions options_;
   Transfers transfers_;
   RandomStream random_;
-  std::optional<std::chrono::system_clock::time_point> date_;  // of the last response that has one
-  std::chrono::steady_clock::time_point dated_;                // when it came
+  std::optional<std::chrono::system_clock::time_point> date_;  // Date of the last response that has one
+  std::chrono::steady_clock::time_point dated_;                // when that response arrived
 };
 
 HttpClient::HttpClient(HttpOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -224,7 +227,7 @@ std::optional<std::chrono::system_clock::time_point> HttpClient::server_time() c
 std::string shown_url(std::string_view url) {
   const std::size_t scheme = url.find("://");
   const std::size_t host = scheme == std::string::npos ? 0 : scheme + 3;
-  // A password in which "/", "?" or "#" should have been encoded: what looks like the port is none.
+  // If a password contains "/", "?" or "#" unencoded, the text after its colon would look like a port.
   const std::string_view before_path = url.substr(host, url.find_first_of("/?#", host) - host);
   const std::size_t colon = before_path.find(':');
   const bool has_port = before_path.starts_with('[') || colon == std::string_view::npos ||

@@ -20,7 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Names that leave the folder would write anywhere. Servers and proxies may resolve "." and "..", and drop empty parts.
+// Names that leave the folder could overwrite any file. Servers and proxies may resolve "." and "..", and drop empty
+// parts.
 void check_name(const std::string& name) {
   if (!is_plain_path(name)) throw ConfigError("\"", name, "\" cannot be the name of a file in a remote folder");
 }
@@ -51,7 +52,7 @@ class FileStore final : public RemoteStore {
     util::remove_leftovers_of(folder_ / name);
     fs::remove(folder_ / name);
     for (fs::path up = (folder_ / name).parent_path(); up != folder_; up = up.parent_path())
-      if (std::error_code error; !fs::remove(up, error)) return;  // not empty
+      if (std::error_code error; !fs::remove(up, error)) return;  // the folder is not empty
   }
 
   std::optional<std::uint64_t> do_size(const std::string& name, const std::stop_token& /*stop*/) override {
@@ -134,7 +135,7 @@ class HttpStore final : public RemoteStore {
  private:
   static constexpr int kRedirects = 10;
 
-  // A query, such as that of a signed URL, stays at the end.
+  // Inserts the name before the query (for example of a signed URL).
   std::string url(const std::string& name) const {
     const std::size_t query = std::min(url_.find('?'), url_.size());
     std::string path = url_.substr(0, query);

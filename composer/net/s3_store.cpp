@@ -25,7 +25,8 @@ using Body = decltype(HttpRequest::body);
 
 constexpr std::uint64_t kMostParts = 10'000;
 constexpr std::uint64_t kLeastPart = 5 << 20;
-constexpr const char* kMark = "x-amz-meta-libcomposer-upload";  // of objects made of parts: the upload that made them
+// The header of an object uploaded in parts that contains the id of its upload.
+constexpr const char* kMark = "x-amz-meta-libcomposer-upload";
 
 std::uint64_t number_of(const std::string& text) {
   std::uint64_t number = 0;
@@ -33,7 +34,7 @@ std::uint64_t number_of(const std::string& text) {
   return number;
 }
 
-// Listings that say so encode keys as forms do.
+// Decodes a key of a listing. S3 encodes keys like form fields if the request asks for it.
 std::string key_of(std::string text) {
   std::ranges::replace(text, '+', ' ');
   return percent_decoded(text);
@@ -58,7 +59,7 @@ std::string bytes_of(const std::string& hexadecimal) {
   return bytes;
 }
 
-// The ETag of an object made of these parts, unless it is encrypted; empty if theirs are no MD5.
+// The ETag of an unencrypted object made of these parts; empty if the parts' ETags are not MD5.
 std::string joined_etag(const std::vector<std::string>& parts) {
   std::string bytes;
   for (const std::string& etag : parts) {
@@ -68,7 +69,7 @@ std::string joined_etag(const std::vector<std::string>& parts) {
   return join(md5(bytes), '-', parts.size());
 }
 
-// Whether other credentials may help. Responses to HEAD have no code.
+// Whether new credentials may help. Responses to HEAD contain no error code.
 bool may_be_expired(const HttpError& error) {
   if (error.code.empty()) return error.status == 400 || error.status == 401 || error.status == 403;
   return error.code == "ExpiredToken" || error.code == "InvalidToken" || error.code == "InvalidAccessKeyId" ||
@@ -81,7 +82,8 @@ std::string hash_of(const Body& body) {
   return sha256(text != nullptr ? *text : std::string());
 }
 
-// The names that regions have at AWS and elsewhere. A server's word becomes a part of the host.
+// Whether the text can be the name of a region, at AWS or elsewhere. The server sends it, and it becomes a part of the
+// host name.
 bool is_region(const std::string& text) {
   return !text.empty() && text.size() < 64 &&
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
@@ -91,7 +93,7 @@ struct Location {
   std::string scheme, host, folder;  // the URL of a key is scheme + host + folder + "/" + key
 };
 
-// Of a bucket: a host of its own at AWS unless TLS would reject its name, and a folder elsewhere.
+// The location of a bucket: at AWS, a host of its own unless TLS would reject its name; elsewhere, a folder.
 Location location_of(const std::string& bucket, const std::string& endpoint, const std::string& region) {
   if (endpoint.empty()) {
     const std::string host = "s3." + region + ".amazonaws.com";
@@ -137,7 +139,7 @@ class S3Store final : public RemoteStore {
     std::vector<RemoteFile> files;
     const std::string all = prefix_.empty() ? prefix : prefix_ + "/" + prefix;
     const std::size_t skipped = all.size() - prefix.size();
-    constexpr int kMostPages = 10'000;  // of up to 1,000 files
+    constexpr int kMostPages = 10'000;  // of up to 1,000 files each
     std::string next;
     int pages = 0;
     do {
@@ -180,7 +182,7 @@ class S3Store final : public RemoteStore {
     const HttpResponse response = call("GET", key(name), {}, {}, stop, to);
     Expected expected;
     expected.size = length_of(response);
-    // Of parts and of what is encrypted with other keys it is something else.
+    // For objects uploaded in parts, and with other kinds of encryption, the ETag is not an MD5.
     const std::string etag = unquoted(response.header("etag"));
     const std::string encryption = response.header("x-amz-server-side-encryption");
     const bool other = (!encryption.empty() && encryption != "AES256") ||
@@ -229,7 +231,7 @@ class S3Store final : public RemoteStore {
     return send();
   }
 
-  // Returns whether the same request may succeed now.
+  // Adapts to the error (region, clock, credentials). Returns whether the same request may succeed now.
   bool learn_from(const HttpError& error) {
     if (is_region(error.region) && error.region != region_) {
       warn(join("s3: the bucket ", bucket_, " is in the region ", error.region, ", not in ", region_,
@@ -241,8 +243,8 @@ class S3Store final : public RemoteStore {
     return (error.status == 403 && read_clock()) || (may_be_expired(error) && read_keys_again());
   }
 
-  // Returns whether the server's clock differs from what requests have been signed with by more than it allows. What is
-  // signed from now on has the server's time.
+  // Returns whether the server's clock differs from the time of the last signatures by more than S3 allows. Later
+  // requests are signed with the server's time.
   bool read_clock() {
     constexpr std::chrono::minutes kAllowed(15);
     const auto server = client_.server_time();
@@ -255,17 +257,17 @@ class S3Store final : public RemoteStore {
     return true;
   }
 
-  // Returns whether there are others than before.
+  // Reads the credentials again, and returns whether they have changed.
   bool read_keys_again() {
     try {
       const AwsKeys before = std::exchange(keys_, find_keys(environment));
       return keys_ != before;
-    } catch (const ConfigError&) {  // the first error says more
+    } catch (const ConfigError&) {  // the caller reports the original error
       return false;
     }
   }
 
-  // What tells the object of an upload in parts from others of its name.
+  // Identifies the object of an upload in parts, among all objects with this name.
   struct Joined {
     std::uint64_t size;
     std::string mark, etag;
@@ -302,34 +304,34 @@ class S3Store final : public RemoteStore {
     try {
       body = call("POST", key(name), {{"uploadId", id}}, xml, stop).body;
     } catch (const HttpError& error) {
-      // Of two attempts the first may have succeeded, and its response was lost.
+      // The first of two attempts may have succeeded although its response was lost.
       if (error.code != "NoSuchUpload" || !has(name, joined, stop)) throw;
       return;
     }
     if (body.find("<Error>") == std::string::npos) return;
-    const ServerMessage said = message_of(body);  // an error may come with status 200
+    const ServerMessage said = message_of(body);  // S3 may report an error with status 200
     throw HttpError("POST " + uri_of(name) + ": the parts were not joined: " + said.code + " " + said.text, 200,
                     said.code, said.code == "InternalError" || said.code == "SlowDown");
   }
 
-  // By the mark, since the ETag of an encrypted object may be anything, or by the ETag at servers that keep no marks.
+  // Compares the mark, because the ETag of an encrypted object is arbitrary; at servers that store no marks, the ETag.
   bool has(const std::string& name, const Joined& joined, const std::stop_token& stop) {
     try {
       const HttpResponse response = call("HEAD", key(name), {}, {}, stop);
       if (length_of(response) != joined.size) return false;
       return response.header(kMark) == joined.mark ||
              (!joined.etag.empty() && unquoted(response.header("etag")) == joined.etag);
-    } catch (const HttpError&) {  // the caller reports why it asks
+    } catch (const HttpError&) {  // the caller reports why it called this
       return false;
     }
   }
 
-  // Parts left behind cost money.
+  // Aborts the upload, because parts that are left behind cost money.
   void give_up(const std::string& path, const std::string& id) noexcept {
     try {
       abort_client_.send(request("DELETE", path, {{"uploadId", id}}, {}));
     } catch (const HttpError& error) {
-      if (error.status != 404) warn_of_parts();  // otherwise there are none
+      if (error.status != 404) warn_of_parts();  // with 404, no parts are left
     } catch (...) {
       warn_of_parts();
     }
@@ -344,7 +346,7 @@ class S3Store final : public RemoteStore {
   std::uint64_t part_size_;
   AwsKeys keys_;
   std::string region_;
-  std::chrono::seconds clock_lag_{0};  // of this machine's clock behind the server's
+  std::chrono::seconds clock_lag_{0};  // how far this machine's clock is behind the server's
   Location at_;
   HttpClient abort_client_, client_;
 };
@@ -364,7 +366,7 @@ std::unique_ptr<RemoteStore> open_s3_store(const std::string& uri, StoreOptions 
   std::string prefix = slash < rest.size() ? rest.substr(slash + 1) : "";
   while (prefix.ends_with('/')) prefix.pop_back();
   if (bucket.empty()) throw ConfigError(uri, ": has no bucket; write s3://bucket/folder");
-  // "tenant:bucket" is Ceph's. AWS has no such names, and they would be a part of its host.
+  // Ceph has buckets named "tenant:bucket". AWS does not, and there the name would become a part of the host.
   const bool of_tenant = bucket.find(':') != std::string::npos && !find_endpoint(environment).empty();
   const std::string allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
   if (bucket.find_first_not_of(of_tenant ? allowed + ":" : allowed) != std::string::npos)

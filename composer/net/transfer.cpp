@@ -42,7 +42,7 @@ class OpenFile {
   int number_;
 };
 
-// The body of a request: a text that outlives it, or a part of a file.
+// The body of a request: a text, which must outlive this object, or a part of a file.
 struct RequestBody {
   std::string_view text;
   std::unique_ptr<OpenFile> file;
@@ -85,7 +85,7 @@ struct RequestBody {
   }
 };
 
-// Where the response goes.
+// Receives a response: its headers, and its body in memory or in a file.
 struct Download {
   CURL* handle;
   HttpResponse& response;
@@ -102,7 +102,7 @@ struct Download {
   }
 
   std::size_t write(const char* data, std::size_t size) {
-    if (!succeeded()) {  // a long error is cut
+    if (!succeeded()) {  // the body of an error is truncated
       response.body.append(data, std::min(size, kMostOfError - std::min(kMostOfError, response.body.size())));
       return size;
     }
@@ -125,7 +125,8 @@ struct Download {
   }
 
   void header(std::string_view line) {
-    if (line.starts_with("HTTP/")) response.headers.clear();  // of a redirect, or 100 Continue
+    // The headers so far were those of a redirect, or of 100 Continue.
+    if (line.starts_with("HTTP/")) response.headers.clear();
     const std::size_t colon = line.find(':');
     if (colon == std::string::npos) return;
     response.headers[util::lower(std::string(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
@@ -182,13 +183,14 @@ List header_lines(const std::vector<HttpHeader>& headers) {
                         " contains a line break");
     append(list, header.value.empty() ? header.name + ";" : header.name + ": " + header.value);
   }
-  // Without these libcurl claims a form, and waits a second for a consent that many servers never send.
+  // Removes two headers that libcurl would add: a Content-Type for forms, and an Expect that makes it wait a second for
+  // a reply that many servers never send.
   if (!has(headers, "content-type")) append(list, "Content-Type:");
   if (!has(headers, "expect")) append(list, "Expect:");
   return list;
 }
 
-// The file of certificates that the user names, as other programs take it.
+// The file of certificates that the user has set, by the variables that other programs also read.
 const char* certificates() {
   for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"})
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') return value;
@@ -236,7 +238,8 @@ std::string remedy_of_transfer(CURLcode code) {
 struct Transfers::Handles {
   Handles() {
     static std::once_flag once;
-    std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });  // counted: a user's own calls stay right
+    // Libcurl counts the calls, so calls of the program remain valid.
+    std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
     easy = curl_easy_init();
     multi = curl_multi_init();
     if (easy == nullptr || multi == nullptr) {
@@ -291,7 +294,7 @@ void set_request(CURL* easy, const HttpRequest& request, RequestBody& upload) {
   curl_easy_setopt(easy, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-  // What is encrypted stays so.
+  // A redirect may not lead from https to http.
   curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https:") ? "https" : "http,https");
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, request.redirects > 0 ? 1L : 0L);
   curl_easy_setopt(easy, CURLOPT_MAXREDIRS, static_cast<long>(request.redirects));
@@ -301,7 +304,7 @@ void set_request(CURL* easy, const HttpRequest& request, RequestBody& upload) {
     return;
   }
   const bool sends = !std::holds_alternative<std::monostate>(request.body) || request.method == "PUT" ||
-                     request.method == "POST";  // these have a body, if an empty one
+                     request.method == "POST";  // these methods have a body, even if it is empty
   if (sends) {
     curl_easy_setopt(easy, CURLOPT_POST, 1L);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(upload.size));
@@ -345,7 +348,7 @@ Attempt Transfers::run(const HttpRequest& request, const HttpOptions& options, c
   curl_easy_getinfo(easy, CURLINFO_REDIRECT_URL, &redirect);
   if (redirect != nullptr) attempt.redirect = redirect;
   attempt.response.status = static_cast<int>(status);
-  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, nullptr);  // it ends here
+  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, nullptr);  // the buffer ends its life here
   if (attempt.cancelled || code == CURLE_OK) return attempt;
 
   if (!download.file_failure.empty())

@@ -13,7 +13,7 @@ namespace composer::net {
 struct Attempt {
   std::vector<HttpHeader> sent;  // the headers of the request
   HttpResponse response;
-  std::string failure;  // why there is no whole response; empty: there is one
+  std::string failure;  // why there is no complete response; empty: there is one
   bool may_pass = false;
   bool cancelled = false;
   std::string redirect;  // the target of a redirect that was not followed
@@ -26,7 +26,7 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // Throws Error for a file that cannot be read or written.
+  // Throws Error if a file cannot be read or written.
   Attempt run(const HttpRequest& request, const HttpOptions& options, const std::stop_token& stop);
 
  private:

@@ -4,7 +4,7 @@
 
 namespace composer::net {
 
-// Without the spaces and line ends around it.
+// The text without leading and trailing spaces and line ends.
 inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpaces = " \t\r\n";
   const std::size_t first = text.find_first_not_of(kSpaces), last = text.find_last_not_of(kSpaces);

@@ -32,13 +32,13 @@ struct UploadQueue::Shared {
       return !std::exchange(warned, true);
     }();
     if (is_first) warn(join(owner, ": ", upload.what, " was not uploaded: ", reason));
-    if (upload.failed) upload.failed(reason);  // without the lock: it may ask for failures()
+    if (upload.failed) upload.failed(reason);  // without the lock, because it may call failures()
   }
 
-  const std::unique_ptr<RemoteStore> store;  // used by the queue's thread
+  const std::unique_ptr<RemoteStore> store;  // used by the queue's thread only
   const std::string owner;
   std::stop_source stop;
-  std::mutex mutex;  // of the following
+  std::mutex mutex;  // guards everything below
   bool warned = false;
   std::vector<Failure> failures;
 };
@@ -77,7 +77,7 @@ bool UploadQueue::drain(Duration limit) { return !thread_ || thread_->queue.sync
 void UploadQueue::end(Duration limit) {
   if (!thread_) return;
   if (!thread_->queue.sync(limit)) {
-    shared_->stop.request_stop();  // of the current upload; the others fail at once
+    shared_->stop.request_stop();  // cancels the current upload; the remaining ones fail at once
     thread_->queue.end({});
   }
   thread_.reset();
@@ -105,7 +105,7 @@ std::string text_of(const std::vector<UploadQueue::Failure>& failures, const std
     std::string names, reason;
     std::size_t size = 0;
   };
-  std::vector<std::pair<std::string, Group>> groups;  // by the reason without the name
+  std::vector<std::pair<std::string, Group>> groups;  // by the reason without the file's name
   for (const auto& [what, reason] : failures) {
     const std::string key = replaced(reason, what, "*");
     auto group = std::ranges::find(groups, key, &std::pair<std::string, Group>::first);

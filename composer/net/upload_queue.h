@@ -14,17 +14,17 @@
 
 namespace composer::net {
 
-// A change of a RemoteStore, made on the queue's thread.
+// A change of a RemoteStore, run on the queue's thread.
 struct Upload {
   std::string what;  // for messages, such as the file's name
   std::function<void(RemoteStore& store, const std::stop_token& stop)> run;
-  // Likewise called there, if run() has thrown or the upload was dropped, with the reason.
+  // Also called on the queue's thread, with the reason, if run() threw or the upload was dropped.
   std::function<void(const std::string& reason)> failed = {};
 };
 
 struct UploadQueueOptions {
   std::string owner = "upload";  // begins warnings
-  std::size_t capacity = 1024;   // >= 1; uploads that wait. Further ones are dropped
+  std::size_t capacity = 1024;   // >= 1; uploads that may wait. Further ones are dropped
 };
 
 // Makes changes of a RemoteStore in the order in which they were sent, on one background thread. The sender never waits
@@ -37,14 +37,14 @@ class COMPOSER_EXPORT UploadQueue {
   };
 
   UploadQueue(std::unique_ptr<RemoteStore> store, UploadQueueOptions options);
-  ~UploadQueue();  // cancels what is left
+  ~UploadQueue();  // cancels the remaining uploads
   UploadQueue(const UploadQueue&) = delete;
   UploadQueue& operator=(const UploadQueue&) = delete;
 
   void send(Upload upload);
-  // Returns true once everything that was sent has been done or has failed, false after the limit.
+  // Returns true once every upload was done or has failed, false if that takes longer than the limit.
   bool drain(Duration limit);
-  // Cancels what is not done after the limit; it then counts as failed. Nothing may be sent afterwards.
+  // Cancels uploads that are not done within the limit; they count as failed. Nothing may be sent afterwards.
   void end(Duration limit);
   std::vector<Failure> failures() const;
 
@@ -55,7 +55,8 @@ class COMPOSER_EXPORT UploadQueue {
   std::unique_ptr<Thread> thread_;
 };
 
-// "3 files were not uploaded to s3://bucket", and a line for each reason with the names, for errors at the end.
+// The text "3 files were not uploaded to s3://bucket", with a line of names for each reason, for an error at the end of
+// a run.
 COMPOSER_EXPORT std::string text_of(const std::vector<UploadQueue::Failure>& failures, const std::string& uri,
                                     std::string_view noun = "file");
 
