@@ -13,13 +13,14 @@
 namespace composer::kernels {
 namespace {
 
-// Queries at a time: their scores stay in the caches, and with a causal mask fewer keys are multiplied in vain.
+// Number of queries processed at a time: their scores stay in the caches, and with a causal mask fewer products are
+// wasted.
 constexpr std::int64_t kManyRows = 56, kFewRows = 14;
 constexpr std::int64_t kManyKeys = 2048;
 
 std::int64_t padded(std::int64_t keys) { return (keys + kParts - 1) / kParts * kParts; }
 
-// What one thread works with.
+// The buffers of one thread, and its work on one head.
 class Head {
  public:
   Head(const Attention& a, bool with_gradients)
@@ -112,7 +113,7 @@ class Head {
     pack({.data = rows, .row = 1, .column = row}, a_.keys, a_.depth, to);
   }
 
-  // The scaled scores of the queries from i on.
+  // The scaled scores of the queries from query i on.
   Scores scores_of(const float* q, std::int64_t i) {
     const std::int64_t rows = std::min(rows_, a_.queries - i), keys = a_.causal ? std::min(a_.keys, i + rows) : a_.keys;
     gemm({.m = rows,
@@ -127,7 +128,7 @@ class Head {
     return {.scores = scores_, .rows = rows, .keys = keys, .stride = stride_, .visible = a_.causal ? i + 1 : keys};
   }
 
-  // to += scale * left^T right, of the queries of a block
+  // to += scale * left^T right, for the queries of a block
   void add_transposed(const Scores& block, const float* left, const float* right, std::int64_t right_row, float scale,
                       float* to, std::int64_t to_row) const {
     gemm({.m = block.keys,
@@ -148,7 +149,7 @@ class Head {
   float *scores_, *keys_, *max_, *sum_, *gradients_ = nullptr, *values_ = nullptr;
 };
 
-// Calls visit(head, work) for each head, on the threads.
+// Calls visit(head, work) for each head, in parallel.
 void for_heads(const Attention& a, bool with_gradients,
                const std::function<void(std::int64_t batch, std::int64_t head, Head& work)>& visit) {
   parallel_for(0, a.batch * a.heads, 1, [&](std::int64_t begin, std::int64_t end) {

@@ -6,7 +6,7 @@
 
 namespace composer::kernels {
 
-// [batch, heads, rows, depth] in memory; strides in elements. Rows are contiguous.
+// An array [batch, heads, rows, depth]; strides in elements. The elements of a row are adjacent.
 struct HeadRows {
   float* data;
   std::int64_t batch, head, row;
@@ -17,17 +17,18 @@ struct ConstHeadRows {
 };
 
 struct Attention {
-  std::int64_t batch, heads, queries, keys, depth;  // at least 1; depth at most kDepth
-  bool causal;                                      // query i sees the keys 0 to i
+  std::int64_t batch, heads, queries, keys, depth;  // each at least 1; depth at most kDepth
+  bool causal;                                      // query i sees only keys 0 to i
   float scale;
   ConstHeadRows q, k, v;
 };
 
-constexpr std::int64_t kDepth = 256;  // one part of a sum (gemm.h), which pack() must not divide
+// The depth must fit into one part of a sum (gemm.h), because pack() must not divide it.
+constexpr std::int64_t kDepth = 256;
 
-// Uses libtorch's threads, each for whole heads. The result has the same bits for any number of threads and on any
-// processor. Throws what gemm() throws. output: [batch, heads, queries, depth]. logsumexp: of the scaled scores of each
-// query, a row of depth 1.
+// Computes the output [batch, heads, queries, depth], and logsumexp, the logarithm of the sum of exp over the scaled
+// scores of each query, as rows of depth 1. Uses libtorch's threads, each for whole heads. The result has the same bits
+// for any number of threads and on any processor. Throws like gemm().
 COMPOSER_EXPORT void attention_forward(const Attention& attention, const HeadRows& output, const HeadRows& logsumexp);
 
 struct AttentionGradients {

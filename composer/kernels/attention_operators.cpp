@@ -1,4 +1,5 @@
-// _scaled_dot_product_flash_attention_for_cpu, which scaled_dot_product_attention calls on a CPU, and its backward.
+// Replaces _scaled_dot_product_flash_attention_for_cpu, which scaled_dot_product_attention calls on a CPU, and its
+// backward.
 #include <cmath>
 #include <optional>
 #include <tuple>
@@ -30,14 +31,14 @@ Rows rows_of(const at::Tensor& tensor, Data* data) {
 ConstHeadRows read(const at::Tensor& tensor) { return rows_of<ConstHeadRows>(tensor, tensor.const_data_ptr<float>()); }
 HeadRows written(const at::Tensor& tensor) { return rows_of<HeadRows>(tensor, tensor.mutable_data_ptr<float>()); }
 
-// [batch, heads, rows, depth], the heads of a row side by side.
+// An empty tensor [batch, heads, rows, depth], in which the heads of a row are adjacent.
 at::Tensor empty_heads(at::IntArrayRef sizes) {
   const at::Tensor rows =
       at::detail::empty_cpu({sizes[0], sizes[2], sizes[1], sizes[3]}, at::TensorOptions(at::kFloat));
   return rows.transpose(1, 2);
 }
 
-// The operands, which are copied if the numbers of a row are not adjacent.
+// The operands. They are copied if the numbers of a row are not adjacent.
 struct Operands {
   at::Tensor query, key, value;
   bool causal;
@@ -60,7 +61,7 @@ struct Operands {
   }
 };
 
-// nothing: not for us
+// nullopt: this library's kernels do not support these operands
 std::optional<Operands> operands(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                  double dropout_p, bool is_causal, const std::optional<at::Tensor>& attn_mask,
                                  std::optional<double> scale) {
@@ -89,7 +90,8 @@ Two attention_operator_forward(c10::DispatchKeySet keys, const at::Tensor& query
     return leave<at::_ops::_scaled_dot_product_flash_attention_for_cpu>(keys, query, key, value, dropout_p, is_causal,
                                                                         attn_mask, scale);
   const Operands made = readable(*given);
-  at::Tensor output = at::empty_like(query);  // with libtorch's strides: code may rely on them
+  // With the strides that libtorch would give, because code may rely on them.
+  at::Tensor output = at::empty_like(query);
   const at::Tensor computed = output.stride(3) == 1 || output.size(3) == 1 ? output : empty_heads(query.sizes());
   const at::Tensor logsumexp = empty_heads({query.size(0), query.size(1), query.size(2), 1});
   attention_forward(made.attention(), written(computed), written(logsumexp));

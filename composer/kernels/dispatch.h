@@ -14,11 +14,12 @@ class Library;
 
 namespace composer::kernels {
 
-// Above the kernels of the CPU and below autograd, with nothing registered by libtorch. The keys of backends beside it
-// do not serve: for them libtorch registers decomposed forms of some 400 operators, which precede a fallback.
+// This key is above the CPU's kernels and below autograd, and libtorch registers nothing for it. The neighbouring
+// backend keys cannot be used: libtorch registers decompositions of some 400 operators for them, which take precedence
+// over a fallback.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
-// What the program would do without a scope, also for the operators that libtorch makes of this one (of a batch of
+// Calls the operator as without a scope. This also holds for operators that libtorch calls in turn (for a batch of
 // products, for example).
 template <class Operator, class... Args>
 decltype(auto) leave(c10::DispatchKeySet keys, Args&&... args) {
@@ -27,21 +28,21 @@ decltype(auto) leave(c10::DispatchKeySet keys, Args&&... args) {
                               std::forward<Args>(args)...);
 }
 
-// Dense numbers of this type on the CPU with `dim` dimensions. By its keys, because nested tensors and those of other
-// libraries look like dense ones otherwise.
+// Whether the tensor is dense and on the CPU, with this dtype and `dim` dimensions. Checks its dispatch keys, because
+// nested tensors and those of other libraries otherwise look dense.
 bool is_plain(const at::Tensor& tensor, std::int64_t dim, at::ScalarType type = at::kFloat);
 
 // Whether a ProductScope or a ProductRecorder is open on this thread.
 bool is_in_scope();
-// Whether the innermost scope's table says so; also notes the shape.
+// Whether the table of the innermost scope selects this library's kernel. Also notes the shape for recorders.
 bool is_chosen(const ProductShape& shape);
 
-// Likewise, without noting it.
+// Like is_chosen(), but notes nothing.
 bool is_own(const ProductShape& shape);
 
-// mkldnn_rnn_layer and its backward operator.
+// Replaces mkldnn_rnn_layer and its backward operator.
 void replace_lstm(torch::Library& aten);
-// _scaled_dot_product_flash_attention_for_cpu and its backward operator.
+// Replaces _scaled_dot_product_flash_attention_for_cpu and its backward operator.
 void replace_attention(torch::Library& aten);
 
 }  // namespace composer::kernels

@@ -1,19 +1,19 @@
 #pragma once
-// One step of an LSTM after its products: the gates, the cell and the output of some samples, and their gradients.
-// Templates over the vectors of a processor, as micro_kernel.h; the result has the same bits for each of them.
+// One step of an LSTM after its matrix products: the gates, cells and outputs of some samples, and their gradients.
+// Templates over the vector types of processors, as in micro_kernel.h; every vector type gives the same bits.
 #include <cstdint>
 #include <initializer_list>
 
 namespace composer::kernels {
 
-// A row of gates holds i, f, g and o, `hidden` of each; a row of everything else holds `hidden` numbers. Rows are
-// adjacent.
+// A row of gates consists of i, f, g and o, with `hidden` numbers each. A row of any other array has `hidden` numbers.
+// Rows are adjacent.
 struct CellForward {
   std::int64_t rows, hidden;
-  float* gates;         // before their activation; after it if `tanh` is not null
-  const float* before;  // the cells of the step before
+  float* gates;         // in: before activation. Out: after activation, if `tanh` is not null
+  const float* before;  // cells of the previous step
   float* cells;
-  float* tanh;  // of the cells; nullptr: not needed
+  float* tanh;  // receives tanh of the cells; nullptr: not needed
   float* output;
 };
 
@@ -21,17 +21,17 @@ struct CellBackward {
   std::int64_t rows, hidden;
   const float *gates, *before, *tanh;  // as CellForward leaves them
   const float* d_output;
-  float* d_cells;  // of this step's cells; afterwards of those before
+  float* d_cells;  // in: gradients of this step's cells. Out: of the previous step's
   float* d_gates;
 };
 
-// exp(x) - 1 as scale * (p + 1) - 1. x within [-87.3, 88.8]; NaN gives NaN.
+// Computes exp(x) - 1 as scale * (p + 1) - 1. x must be in [-87.3, 88.8]; NaN gives NaN.
 template <class Lanes>
 struct Exponential {
   using V = typename Lanes::V;
   V scale, p;
   __attribute__((always_inline)) explicit Exponential(V x) {
-    const V magic = Lanes::set(12582912.0F);  // its last bit is 1: what is added to it is rounded
+    const V magic = Lanes::set(12582912.0F);  // its last bit has the value 1, so adding it rounds to a whole number
     const V shifted = Lanes::multiply_add(x, Lanes::set(1.44269504F), magic);
     const V n = Lanes::subtract(shifted, magic);
     V r = Lanes::negative_multiply_add(n, Lanes::set(0.693359375F), x);
@@ -50,7 +50,7 @@ __attribute__((always_inline)) inline typename Lanes::V sigmoid(typename Lanes::
   const V one = Lanes::set(1);
   V minus = Lanes::subtract(Lanes::zero(), x);
   minus = Lanes::at_most(Lanes::set(88.8F), Lanes::at_least(Lanes::set(-87.3F), minus));
-  const Exponential<Lanes> e(minus);  // from 88.4 on infinite
+  const Exponential<Lanes> e(minus);  // infinite from 88.4 on
   return Lanes::divide(one, Lanes::add(one, Lanes::multiply_add(e.scale, e.p, e.scale)));
 }
 
@@ -94,7 +94,7 @@ void cell_backward(const CellBackward& c) {
   using V = typename Lanes::V;
   const std::int64_t n = c.hidden;
   const V one = Lanes::set(1);
-  // d * x * (1 - x)
+  // Returns d * x * (1 - x), the gradient through a sigmoid with the output x.
   const auto through_sigmoid = [one](V d, V x) {
     return Lanes::multiply(d, Lanes::multiply(x, Lanes::subtract(one, x)));
   };

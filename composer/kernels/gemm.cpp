@@ -17,17 +17,21 @@
 namespace composer::kernels {
 namespace {
 
-// A part of k, after which a sum is added to what is in c: part of the definition of the result (gemm.h). The others
-// only decide what is in which cache: kRows x kPart floats of a in the second, kPart x panel of b in the first.
+// k is divided into parts of this length; each part of a sum is added to c separately. This is a part of the definition
+// of the result (gemm.h). The constants below only decide what stays in which cache: kRows x kPart floats of a in the
+// second level, kPart x panel of b in the first.
 constexpr std::int64_t kPart = 256;
 constexpr std::int64_t kRowsOfA = 224, kColumns = 1024;
-// Operands are read where they are if they are read fewer times than this: a copy costs about as much as reading twice.
+// Operands that are read fewer times than this are not copied: a copy costs about as much as reading twice.
 constexpr std::int64_t kReadsOfA = 16, kReadsOfB = 8;
-constexpr std::int64_t kNear = 1 << 16;  // floats from the first row of a part of b to the last: it stays in the cache
-constexpr std::int64_t kFewStrips = 4;   // of rows: each panel of a transposed b is used as soon as it is copied
-constexpr std::int64_t kFarApart = 512;  // floats from one k to the next: each is on another page soon
-constexpr std::int64_t kLines = 8;       // of an operand that are copied together, so that each page is visited once
-constexpr double kGemmWorthThreads = 1 << 22;  // multiply-adds, some 50 us: to wake a thread that sleeps takes 20
+// Floats from the first row of a part of b to the last, so that the part stays in the cache.
+constexpr std::int64_t kNear = 1 << 16;
+// Strips of rows; with so few, each panel of a transposed b is used as soon as it is copied.
+constexpr std::int64_t kFewStrips = 4;
+constexpr std::int64_t kFarApart = 512;  // floats from one k to the next, so that each is soon on another page
+constexpr std::int64_t kLines = 8;  // lines of an operand that are copied together, so that each page is visited once
+// Multiply-adds that take some 50 us; waking a sleeping thread takes 20 us.
+constexpr double kGemmWorthThreads = 1 << 22;
 
 const MicroKernels* best() {
 #if defined(__x86_64__)
@@ -44,10 +48,10 @@ std::atomic<const MicroKernels*>& in_use() {
 
 std::int64_t parts(std::int64_t size, std::int64_t largest) { return (size + largest - 1) / largest; }
 
-// Where part i of `size` begins, if there are `count` parts that differ by at most one.
+// The beginning of part i, if `size` is divided into `count` parts whose sizes differ by at most one.
 std::int64_t even(std::int64_t size, std::int64_t count, std::int64_t i) { return size * i / count; }
 
-// Copies of panels, which a thread uses again for its next product.
+// A buffer for copies of panels, which a thread reuses for its next product.
 class PanelBuffer {
  public:
   float* get(std::int64_t floats) {
@@ -72,7 +76,7 @@ class PanelBuffer {
 
 thread_local PanelBuffer panels_a, panels_b;
 
-// The product on one thread.
+// Computes a product on one thread.
 class Blocks {
  public:
   Blocks(const MicroKernels& kernels, const Gemm& g) : kernels_(kernels), g_(g) {
@@ -106,7 +110,7 @@ class Blocks {
     }
   }
 
-  // All of b, the parts in the order in which run() meets them.
+  // Copies all of b, in the order in which run() reads its parts.
   void pack(float* to) const {
     for (std::int64_t j = 0; j < g_.n; j += kColumns) {
       const std::int64_t columns = std::min(g_.n - j, kColumns);
@@ -121,7 +125,7 @@ class Blocks {
  private:
   std::int64_t padded(std::int64_t columns) const { return parts(columns, kernels_.panel) * kernels_.panel; }
 
-  // Calls visit(first row, rows) for strips that differ in height by at most one.
+  // Calls visit(first row, rows) for strips whose heights differ by at most one.
   template <class Visit>
   void for_strips(std::int64_t rows, const Visit& visit) const {
     const std::int64_t strips = parts(rows, kernels_.rows), lowest = rows / strips, higher = rows % strips;
@@ -132,7 +136,7 @@ class Blocks {
     }
   }
 
-  // Rows i on, columns j on, and this part of k.
+  // Multiplies `rows` rows from row i on by `columns` columns from column j on, for one part of k.
   void multiply(std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns, std::int64_t k,
                 std::int64_t depth) {
     if (copies_a_) copy_a(i, rows, k, depth);
@@ -203,9 +207,9 @@ class Blocks {
   const MicroKernels& kernels_;
   const Gemm& g_;
   bool copies_a_, copies_b_;
-  std::int64_t columns_;  // that are computed before the next part of k
+  std::int64_t columns_;  // computed before the next part of k
   float *a_ = nullptr, *room_for_b_ = nullptr;
-  const float* b_ = nullptr;  // copies of panels; nullptr: b is read where it is
+  const float* b_ = nullptr;  // copies of panels; nullptr: b is read in place
 };
 
 Gemm in_batch(Gemm g, const GemmBatch& batch, std::int64_t i) {
@@ -226,7 +230,8 @@ Gemm rectangle(Gemm g, std::int64_t row, std::int64_t rows, std::int64_t column,
   return g;
 }
 
-// Into how many rows and columns of rectangles to divide a product, so that the largest has the fewest tiles.
+// The numbers of rows and columns of rectangles into which a product is divided, so that the largest rectangle has the
+// fewest tiles.
 std::array<std::int64_t, 2> grid(const MicroKernels& kernels, const Gemm& g, std::int64_t threads) {
   const std::int64_t strips = parts(g.m, kernels.rows), panels = parts(g.n, kernels.panel);
   std::array<std::int64_t, 2> best{1, 1};
@@ -273,7 +278,7 @@ void gemm(const Gemm& g, const GemmBatch& batch) {
     for (std::int64_t i = 0; i < batch.size; ++i) Blocks(kernels, in_batch(g, batch, i)).run();
     return;
   }
-  // Whole products for each thread, or one after the other in parts.
+  // Each thread computes whole products, or all threads compute parts of one product after the other.
   const std::array<std::int64_t, 2> divided =
       batch.size >= threads || work < kGemmWorthThreads ? std::array<std::int64_t, 2>{1, 1} : grid(kernels, g, threads);
   const std::int64_t down = divided[0], across = divided[1];

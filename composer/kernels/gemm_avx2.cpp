@@ -1,4 +1,4 @@
-// Compiled for AVX2 and FMA (CMakeLists.txt); called on processors that have them.
+// Compiled for AVX2 and FMA (CMakeLists.txt); called only on processors that have them.
 #include "composer/kernels/micro_kernel.h"
 
 #if defined(__x86_64__)
@@ -28,8 +28,8 @@ struct Lanes {
   static V subtract(V a, V b) { return _mm256_sub_ps(a, b); }
   static V divide(V a, V b) { return _mm256_div_ps(a, b); }
   static V negative_multiply_add(V a, V b, V c) { return _mm256_fnmadd_ps(a, b, c); }
-  static V at_most(V limit, V a) { return _mm256_min_ps(limit, a); }   // the second if one is NaN
-  static V at_least(V limit, V a) { return _mm256_max_ps(limit, a); }  // likewise
+  static V at_most(V limit, V a) { return _mm256_min_ps(limit, a); }   // returns the second argument if either is NaN
+  static V at_least(V limit, V a) { return _mm256_max_ps(limit, a); }  // returns the second argument if either is NaN
   static V magnitude(V a) { return _mm256_andnot_ps(set(-0.0F), a); }
   static V with_sign(V a, V sign) { return _mm256_or_ps(a, _mm256_and_ps(set(-0.0F), sign)); }
   // 2 to the power of the integer in the low bits of a
@@ -49,11 +49,11 @@ struct Lanes {
     const __m128i low = _mm256_castsi256_si128(rounded), high = _mm256_extracti128_si256(rounded, 1);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_packus_epi32(low, high));
   }
-  static V relu(V a) { return _mm256_max_ps(zero(), a); }  // the second if one is NaN
+  static V relu(V a) { return _mm256_max_ps(zero(), a); }  // returns `a` if it is NaN
 
   // r[k] = column k of 8 rows
   static void load_columns(const float* from, std::int64_t row, V (&r)[8]) {
-    // Each half of a vector comes from another row, which costs no shuffle.
+    // Combines the two halves of a vector from different rows; this needs no shuffle.
 #pragma GCC unroll 2
     for (std::int64_t h = 0; h < 2; ++h) {
       V t[4];

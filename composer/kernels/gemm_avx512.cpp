@@ -1,9 +1,10 @@
-// Compiled for AVX-512 (CMakeLists.txt); called on processors that have it.
+// Compiled for AVX-512 (CMakeLists.txt); called only on processors that have it.
 #include "composer/kernels/micro_kernel.h"
 
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12: what its own intrinsics leave undefined
+// g++ 12 warns about its own intrinsics.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <immintrin.h>
 
@@ -29,8 +30,8 @@ struct Lanes {
   static V subtract(V a, V b) { return _mm512_sub_ps(a, b); }
   static V divide(V a, V b) { return _mm512_div_ps(a, b); }
   static V negative_multiply_add(V a, V b, V c) { return _mm512_fnmadd_ps(a, b, c); }
-  static V at_most(V limit, V a) { return _mm512_min_ps(limit, a); }   // the second if one is NaN
-  static V at_least(V limit, V a) { return _mm512_max_ps(limit, a); }  // likewise
+  static V at_most(V limit, V a) { return _mm512_min_ps(limit, a); }   // returns the second argument if either is NaN
+  static V at_least(V limit, V a) { return _mm512_max_ps(limit, a); }  // returns the second argument if either is NaN
   static V magnitude(V a) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff)));
   }
@@ -54,11 +55,11 @@ struct Lanes {
         _mm512_srli_epi32(sum, 16), _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q), _mm512_set1_epi32(0x7fc0));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(rounded));
   }
-  static V relu(V a) { return _mm512_max_ps(zero(), a); }  // the second if one is NaN
+  static V relu(V a) { return _mm512_max_ps(zero(), a); }  // returns `a` if it is NaN
 
   // r[k] = column k of 16 rows
   static void load_columns(const float* from, std::int64_t row, V (&r)[16]) {
-    // Each quarter of a vector comes from another row, which costs no shuffle.
+    // Combines the four quarters of a vector from different rows; this needs no shuffle.
 #pragma GCC unroll 4
     for (std::int64_t q = 0; q < 4; ++q) {
       V t[4];

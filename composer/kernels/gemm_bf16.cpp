@@ -12,15 +12,15 @@
 namespace composer::kernels {
 namespace {
 
-constexpr double kSmall = 1 << 21;              // multiply-adds; so few that gemm() uses one thread
-constexpr double kFloats = 1 << 20;             // of operands and result, which a thread keeps in fp32
+constexpr double kSmall = 1 << 21;              // multiply-adds; with so few, gemm() uses one thread
+constexpr double kFloats = 1 << 20;             // elements of operands and result, which a thread keeps in fp32
 constexpr double kBatchWorthThreads = 1 << 22;  // multiply-adds of a batch
 
 thread_local std::vector<float> scratch;
 
 const std::uint16_t* bits(const c10::BFloat16* data) { return reinterpret_cast<const std::uint16_t*>(data); }
 
-// Copies `lines` lines of `length` adjacent elements, which are `apart` elements apart.
+// Converts `lines` lines of `length` adjacent elements, whose beginnings are `apart` elements apart.
 void widen(const MicroKernels& kernels, const c10::BFloat16* from, std::int64_t apart, std::int64_t lines,
            std::int64_t length, float* to) {
   if (apart == length) return kernels.widen(bits(from), lines * length, to);
@@ -28,7 +28,7 @@ void widen(const MicroKernels& kernels, const c10::BFloat16* from, std::int64_t 
     kernels.widen(bits(from) + line * apart, length, to + line * length);
 }
 
-// A copy in fp32 with the same order in memory.
+// Returns a copy in fp32 with the same order in memory.
 Operand widen(const MicroKernels& kernels, const Bf16Operand& from, std::int64_t rows, std::int64_t columns,
               float* to) {
   if (from.column == 1) {

@@ -1,5 +1,5 @@
 #pragma once
-// Products of small matrices of bfloat16. The sums are those of gemm() in fp32.
+// Products of small bfloat16 matrices, summed as gemm() sums in fp32.
 #include <cstdint>
 
 #include <c10/util/BFloat16.h>
@@ -15,7 +15,7 @@ struct Bf16Operand {
   std::int64_t row, column;  // strides in elements, >= 0
 };
 
-// c = beta * plus + alpha * (a b). The fields have the meaning of those of Gemm.
+// c = beta * plus + alpha * (a b). The fields have the same meaning as in Gemm.
 struct Bf16Gemm {
   std::int64_t m, n, k;
   Bf16Operand a, b;
@@ -26,13 +26,12 @@ struct Bf16Gemm {
   float alpha = 1, beta = 1;
 };
 
-// Whether gemm_bf16() is meant for matrices of these sizes. For larger ones the units for bf16 of a processor that has
-// them are faster. All sizes at least 1.
+// Whether gemm_bf16() is meant for matrices of these sizes, which must be at least 1. For larger ones, processors with
+// bf16 instructions are faster by using them.
 COMPOSER_EXPORT bool is_small_for_bf16(std::int64_t m, std::int64_t n, std::int64_t k);
 
-// Computes what gemm() of gemm.h computes from the operands in fp32, and rounds each element to nearest even once, at
-// the end. The result has the same bits with any number of threads and on any processor, like that of gemm(). Throws
-// as gemm() does.
+// Computes what gemm() would compute from the operands in fp32, and rounds each element once, at the end, to nearest
+// even. The result has the same bits for any number of threads and on any processor. Throws like gemm().
 COMPOSER_EXPORT void gemm_bf16(const Bf16Gemm& product, const GemmBatch& batch = {});
 
 }  // namespace composer::kernels

@@ -14,8 +14,8 @@ namespace composer::kernels {
 namespace {
 
 constexpr double kLstmWorthThreads = 1 << 22;  // multiply-adds
-// Rows of gates (steps times samples) that stay in the cache from one product to the next. That is a part of k for
-// gemm(). Part of the definition of the gradients of weights, because it is the order of their sums.
+// Rows of gates (steps times samples) that stay in the cache between products; they are one part of k for gemm(). This
+// determines the order of sums, so it is a part of the definition of the gradients of weights.
 constexpr std::int64_t kRowsAtOnce = 256;
 
 at::Tensor room(std::int64_t floats) { return at::detail::empty_cpu({floats}, at::TensorOptions(at::kFloat)); }
@@ -24,18 +24,18 @@ float* floats_of(const at::Tensor& tensor) { return tensor.mutable_data_ptr<floa
 Operand rows(const float* data, std::int64_t columns) { return {data, columns, 1}; }
 Operand transposed(const float* data, std::int64_t columns) { return {data, 1, columns}; }
 
-// Which step is the s-th that is computed, and where the parts of the workspace are.
+// Maps the s-th computed step to its position, and finds the parts of the workspace.
 struct Layer {
   LstmSizes sizes;
   bool reverse;
 
   std::int64_t step(std::int64_t s) const { return reverse ? sizes.steps - 1 - s : s; }
-  std::int64_t states() const { return sizes.samples * sizes.hidden; }  // of a step
+  std::int64_t states() const { return sizes.samples * sizes.hidden; }  // of one step
   std::int64_t gates() const { return 4 * states(); }
   std::int64_t cells_at(std::int64_t step) const { return sizes.steps * gates() + step * states(); }
   std::int64_t tanh_at(std::int64_t step) const { return cells_at(sizes.steps + step); }
 
-  // Calls run(first s, last s + 1, the first of these steps in memory) for parts of the steps, in the order of s.
+  // Calls run(first s, last s + 1, lowest position in memory) for parts of the steps, in the order of s.
   template <class Run>
   void for_steps(const Run& run) const {
     const std::int64_t count = parts();
@@ -46,8 +46,8 @@ struct Layer {
     for (std::int64_t part = parts() - 1; part >= 0; --part) visit(part, run);
   }
 
-  // Calls run(first sample, samples) for parts of the samples, on threads if it is worth it: a thread goes through some
-  // steps without waiting for another.
+  // Calls run(first sample, samples) for parts of the samples, in parallel if it is worth it: a thread processes
+  // several steps without waiting for others.
   template <class Run>
   void for_samples(const Run& run) const {
     const double work = static_cast<double>(steps_at_once()) * static_cast<double>(gates() * sizes.hidden);
@@ -75,7 +75,7 @@ struct Layer {
   }
 };
 
-// The backward pass, as many steps at a time as Layer::steps_at_once() says.
+// The backward pass. It processes Layer::steps_at_once() steps at a time.
 class Backward {
  public:
   Backward(const LstmSizes& sizes, const LstmOperands& operands, const float* output, const float* workspace,
@@ -109,7 +109,7 @@ class Backward {
   }
 
  private:
-  // The gradients of h and c of the step at hand are in the places of those of hx and cx.
+  // Initialises the gradients of h and c, which are stored in results_.hx and results_.cx during the pass.
   void begin() const {
     const std::int64_t states = layer_.states();
     const float* d_last =
@@ -120,7 +120,7 @@ class Backward {
     }
   }
 
-  // Of some samples; by several threads.
+  // Processes one step of some samples; called by several threads.
   void step(std::int64_t s, std::int64_t lowest, std::int64_t sample, std::int64_t samples) const {
     const std::int64_t at = sample * hidden_, states = layer_.states();
     const std::int64_t step = layer_.step(s), before = s > 0 ? layer_.step(s - 1) : 0;
@@ -145,7 +145,7 @@ class Backward {
           .packed = floats_of(packed_)});
   }
 
-  // to = to + d^T of, of `count` rows that begin at `row` of the part; without the old value if it is the first.
+  // Adds d^T of to `to`, for `count` rows from `row` of the part on. If `first`, replaces the old value.
   void add_weight(std::int64_t row, std::int64_t count, const float* of, std::int64_t columns, bool first,
                   float* to) const {
     if (count == 0) return;
@@ -160,7 +160,7 @@ class Backward {
           .plus_row = columns});
   }
 
-  // The first step of all follows hx, every other one the output of its neighbour.
+  // The hidden state before the first step is hx, and before any other step the output of its neighbour.
   void add_hidden_weights(std::int64_t from, std::int64_t to, std::int64_t lowest, bool first) const {
     const std::int64_t samples = layer_.sizes.samples, steps = to - from;
     const std::int64_t follow = from == 0 ? steps - 1 : steps;  // neighbours

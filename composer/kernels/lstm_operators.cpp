@@ -56,8 +56,9 @@ struct Tensors {
 at::Tensor empty(at::IntArrayRef sizes) { return at::detail::empty_cpu(sizes, at::TensorOptions(at::kFloat)); }
 float* data(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr<float>() : nullptr; }
 
-// With the key, so that an operator that is given it comes here in any scope or in none, and of floats, so that oneDNN,
-// whose own workspace consists of bytes, rejects it if a copy without the key reaches it.
+// The workspace tensor. It has the dispatch key, so that an operator that gets it comes to this library's kernel within
+// any scope or none. It is of floats, so that oneDNN, whose workspace consists of bytes, rejects a copy without the
+// key.
 at::Tensor workspace(const LstmSizes& sizes) {
   const std::int64_t floats = lstm_workspace_floats(sizes);
   const at::Tensor plain = empty({floats});
@@ -141,7 +142,7 @@ Seven lstm_operator_backward(c10::DispatchKeySet keys, const at::Tensor& input, 
                         .cx = cx.contiguous(),
                         .reverse = reverse};
   const at::Tensor outputs = output.contiguous();
-  // As autograd keeps it, an input says whether its gradient is needed.
+  // In backward, autograd's saved inputs say whether their gradients are needed.
   at::Tensor d_input = input.requires_grad() ? empty(input.sizes()) : at::Tensor();
   at::Tensor d_ih = empty(weight1.sizes()), d_hh = empty(weight2.sizes()), d_hx = empty(of_state),
              d_cx = empty(of_state);

@@ -1,7 +1,8 @@
 #pragma once
-// The innermost loops of a product: one tile of the result, and the copies that put operands in the order in which the
-// tiles read them. Templates over the vectors of a processor: each gemm_*.cpp is compiled for one instruction set, and
-// uses no function of the standard library, because the linker might take its copy of it for everybody.
+// The innermost loops of a product: one tile of the result, and the copies that bring operands into the order in which
+// tiles read them. Templates over the vector types of processors. Each gemm_*.cpp is compiled for one instruction set,
+// and uses no function of the standard library, because the linker might use that copy of the function in the whole
+// program.
 #include <cstdint>
 #include <utility>
 
@@ -10,9 +11,9 @@
 
 namespace composer::kernels {
 
-// beta * plus + alpha * (a b), the last multiply-add of each element fused as well, for up to kRows rows and kPanel
-// columns. Strides count elements; columns of b, c and plus are adjacent. Each element of a b is one chain of fused
-// multiply-adds in the order of k, the same on every processor.
+// Computes beta * plus + alpha * (a b) for up to kRows rows and kPanel columns; the last multiply-add of each element
+// is fused, too. Strides in elements; the columns of b, c and plus are adjacent. Each element of a b is one chain of
+// fused multiply-adds in the order of k, on every processor.
 struct Tile {
   std::int64_t k;
   const float* a;
@@ -28,20 +29,20 @@ struct Tile {
   int columns;  // 1 to kPanel
 };
 
-// What gemm.cpp needs of an instruction set.
+// The kernels of one instruction set, for gemm.cpp.
 struct MicroKernels {
   const char* name;
-  int rows;   // of the largest tile
-  int panel;  // its columns
-  int width;  // of a vector
+  int rows;   // rows of the largest tile
+  int panel;  // columns of the largest tile
+  int width;  // floats in a vector
   using Multiply = void (*)(const Tile&);
-  // For a tile of `rows` and so many vectors of columns, with a.row or a.column equal to 1.
+  // Returns the kernel for a tile of `rows` rows and `vectors` vectors of columns, with a.row or a.column equal to 1.
   Multiply (*multiply)(int rows, int vectors, bool adjacent_rows);
-  // to[k * stride + j] = from[k * row + j] for j < n; 0 for the rest of `stride` where that is more
+  // to[k * stride + j] = from[k * row + j] for j < n, and 0 for j from n to stride - 1
   void (*copy)(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to);
-  // to[k * stride + j] = from[j * row + k], likewise
+  // to[k * stride + j] = from[j * row + k] for j < n, and 0 for j from n to stride - 1
   void (*transpose)(const float* from, std::int64_t row, std::int64_t k, int n, int stride, float* to);
-  // `count` numbers from bfloat16 to fp32, and back: rounded to nearest even, NaN becomes 0x7fc0.
+  // Converts `count` numbers from bfloat16 to fp32, or back: rounded to nearest even, and NaN becomes 0x7fc0.
   void (*widen)(const std::uint16_t* from, std::int64_t count, float* to);
   void (*narrow)(const float* from, std::int64_t count, std::uint16_t* to);
   void (*cell_forward)(const CellForward&);
@@ -50,7 +51,7 @@ struct MicroKernels {
   void (*softmax_backward)(const SoftmaxBackward&);
 };
 
-// Those in use (gemm.h). Throws ConfigError where has_gemm() is false.
+// The kernels in use (gemm.h). Throws ConfigError if has_gemm() is false.
 const MicroKernels& micro_kernels();
 
 #if defined(__x86_64__)
@@ -58,7 +59,7 @@ const MicroKernels& avx2_kernels();
 const MicroKernels& avx512_kernels();
 #endif
 
-// One loop without conditions for each way to end: that of a tile with a short k is as long as its products.
+// Each way to end a tile has a loop without conditions: for a short k, the end takes as long as the products.
 template <class Lanes, bool PLUS, bool OTHERS, int ROWS, int VECTORS>
 __attribute__((always_inline)) inline void finish(const Tile& t, typename Lanes::V (&sums)[ROWS][VECTORS]) {
   constexpr std::int64_t kWidth = Lanes::kWidth;
@@ -89,12 +90,12 @@ __attribute__((always_inline)) inline void prefetch(const Tile& t) {
     for (int v = 0; v < VECTORS; ++v) __builtin_prefetch(t.c + i * t.c_row + v * WIDTH, 1);
 }
 
-// Lanes names the vectors: their type V, a Mask of the first n lanes, and what is done with them.
+// Lanes describes the vectors of an instruction set: their type V, a Mask of the first n lanes, and the operations.
 template <class Lanes, int ROWS, int VECTORS, bool ADJACENT_ROWS>
 void multiply_tile(const Tile& t) {
   using V = typename Lanes::V;
   constexpr std::int64_t kWidth = Lanes::kWidth;
-  constexpr std::int64_t kLong = 64;  // c arrives meanwhile
+  constexpr std::int64_t kLong = 64;  // c arrives in the cache during the products
   V sums[ROWS][VECTORS];
 #pragma GCC unroll 16
   for (int i = 0; i < ROWS; ++i)
@@ -103,7 +104,8 @@ void multiply_tile(const Tile& t) {
   if (t.k >= kLong) prefetch<ROWS, VECTORS, kWidth>(t);
   const auto last = Lanes::mask(t.columns - (VECTORS - 1) * kWidth);
   const std::int64_t row = ADJACENT_ROWS ? 1 : t.a_row, step = ADJACENT_ROWS ? t.a_column : 1;
-  // Pointers to every third row: the others are within reach of one address, and registers suffice.
+  // Pointers to every third row of a suffice, because the other rows can be addressed relative to them; this saves
+  // registers.
   constexpr std::int64_t kPointers = ADJACENT_ROWS ? 1 : (ROWS + 2) / 3, kApart = ADJACENT_ROWS ? ROWS : 3;
   const float* a[kPointers];
 #pragma GCC unroll 5
@@ -138,7 +140,7 @@ void copy_panel(const float* from, std::int64_t row, std::int64_t k, int n, int 
   }
 }
 
-// A square of a panel, or what there is of it: `n` rows of `from` and `k` of their columns.
+// Transposes a square of a panel, or the part of it that exists: `n` rows of `from` and `k` of their columns.
 template <class Lanes>
 __attribute__((always_inline)) inline void transpose_square(const float* from, std::int64_t row, std::int64_t k,
                                                             std::int64_t n, std::int64_t stride, float* to,
@@ -188,7 +190,7 @@ void narrow(const float* from, std::int64_t count, std::uint16_t* to) {
   }
 }
 
-// ROWS: of the largest tile, two vectors wide, whose sums all fit into registers.
+// ROWS: rows of the largest tile, which is two vectors wide and whose sums all fit into registers.
 template <class Lanes, int ROWS>
 struct Table {
   template <int VECTORS, bool ADJACENT_ROWS, int... BEFORE>

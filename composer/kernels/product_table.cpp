@@ -46,7 +46,7 @@ std::string ProductTable::text() const {
 
 namespace {
 
-// Reads what to_string() writes, from the front of `text`.
+// Parses what to_string() writes, and removes it from the front of `text`.
 std::optional<ProductShape> read_shape(std::string_view& text) {
   std::array<std::int64_t, 4> sizes{};
   std::size_t count = 0;
@@ -77,7 +77,7 @@ std::optional<ProductShape> read_shape(std::string_view& text) {
   return shape;
 }
 
-// "=0" or "=1" from the front of `text`.
+// Parses "=0" or "=1", and removes it from the front of `text`.
 std::optional<bool> read_choice(std::string_view& text) {
   if (!text.starts_with("=0") && !text.starts_with("=1")) return {};
   const bool own = text[1] == '1';

@@ -1,5 +1,5 @@
-// A dispatch key below autograd that is on only within a scope. All operators fall through it at no cost, but for the
-// products, which either compute here or go on below.
+// Registers a dispatch key below autograd that is enabled only within a scope. All operators fall through it at no
+// cost, except products, which are either computed here or passed on to the operator below.
 #include "composer/kernels/products.h"
 
 #include <cmath>
@@ -22,21 +22,21 @@
 namespace composer::kernels {
 namespace {
 
-thread_local const ProductTable* current = nullptr;  // of the innermost scope
+thread_local const ProductTable* current = nullptr;  // table of the innermost scope
 thread_local ProductScope* innermost = nullptr;
 thread_local ProductRecorder* recorder = nullptr;
 
-// One matrix, or as many as are in a batch.
+// A matrix, or a batch of matrices.
 struct Matrices {
   std::int64_t batch, rows, columns;
-  std::int64_t stride, row, column;  // strides, where a size of 1 has the one that suits
+  std::int64_t stride, row, column;  // strides; for dimensions of size 1, the one that suits the kernels
   Layout layout;
   const void* data;
   Operand operand() const { return {static_cast<const float*>(data), row, column}; }
   Bf16Operand bf16_operand() const { return {static_cast<const at::BFloat16*>(data), row, column}; }
 };
 
-// nothing: not for us
+// nullopt: this library's kernels do not support the tensor
 std::optional<Matrices> matrices(const at::Tensor& tensor, std::int64_t dim, at::ScalarType type) {
   if (!is_plain(tensor, dim, type) || tensor.numel() == 0) return {};
   const auto sizes = tensor.sizes(), strides = tensor.strides();
@@ -61,7 +61,7 @@ std::optional<Matrices> matrices(const at::Tensor& tensor, std::int64_t dim, at:
   return m;
 }
 
-// What is added: of the result's shape, or expanded to it, with adjacent columns.
+// The added tensor: of the result's shape, or expanded to it, with adjacent columns.
 struct Added {
   const void* data = nullptr;
   std::int64_t stride = 0, row = 0;
@@ -90,7 +90,7 @@ struct Scales {
   float beta = 0, alpha = 1;  // beta 0: nothing is added
 };
 
-// nothing: no float
+// nullopt: the scalar is not a float
 std::optional<float> factor(const at::Scalar& value) {
   if (value.isComplex() || value.isSymbolic()) return {};
   const double number = value.toDouble();
@@ -105,7 +105,7 @@ std::optional<Scales> scales(const at::Scalar& beta, const at::Scalar& alpha) {
   return Scales{.beta = *of_self, .alpha = *of_product};
 }
 
-// Whether the first element of each is behind the last of the other. Neither is empty.
+// Whether the tensors, which must not be empty, occupy disjoint ranges of memory.
 bool are_apart(const at::Tensor& a, const at::Tensor& b) {
   const auto begin = [](const at::Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); };
   const auto end = [&](const at::Tensor& tensor) {
@@ -117,7 +117,7 @@ bool are_apart(const at::Tensor& a, const at::Tensor& b) {
   return before(end(a), begin(b)) || before(end(b), begin(a));
 }
 
-// A product that is for our kernels, but for where it is written.
+// A product that this library's kernels can compute, without its destination.
 struct Product {
   Matrices a, b;
   Added plus;
@@ -176,7 +176,7 @@ bool is_plain(const at::Tensor& tensor, std::int64_t dim, at::ScalarType type) {
 bool is_in_scope() { return current || recorder; }
 
 struct ProductKernels {
-  // self: nullptr for a product alone.
+  // self: the added tensor, or nullptr if there is none.
   static std::optional<Product> find(const at::Tensor* self, const at::Tensor& a, const at::Tensor& b, std::int64_t dim,
                                      std::optional<Scales> scales) {
     if (!is_in_scope() || !scales || !has_gemm()) return {};
@@ -208,8 +208,8 @@ struct ProductKernels {
     return c;
   }
 
-  // Into a tensor of the right shape, with adjacent columns, that shares no memory with an operand. `self` may be
-  // `out`.
+  // Writes the product into `out`, if it has the right shape and adjacent columns, and shares no memory with an
+  // operand. `self` may be `out`.
   static bool write(const at::Tensor* self, const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
                     std::int64_t dim, std::optional<Scales> scales = Scales()) {
     const auto product = find(self, a, b, dim, scales);
@@ -264,9 +264,9 @@ struct ProductKernels {
     return leave<Operator>(keys, self, a, b, beta, alpha);
   }
 
-  // At the first use, so that a program that asks for nothing has nothing registered; never destroyed, because objects
-  // of static storage may still train when the program ends. False, after one warning, if
-  // another library has the key for itself.
+  // Registers the kernels at the first use, so that a program that never needs them registers nothing. They are never
+  // destroyed, because objects of static storage may still train when the program ends. Returns false, after one
+  // warning, if another library uses the key.
   static bool install() {
     static const bool installed = [] {
       try {
@@ -323,7 +323,7 @@ ProductScope::~ProductScope() {
   warn("ProductScope: scopes must end in the reverse order, on the thread that began them");
   ProductScope* later = innermost;
   while (later && later->before_ != this) later = later->before_;
-  if (!later) return;  // another thread's
+  if (!later) return;  // the scope belongs to another thread
   later->before_ = before_;
   later->included_before_ = included_before_;
 }

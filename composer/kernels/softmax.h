@@ -1,35 +1,35 @@
 #pragma once
-// Rows of attention scores to probabilities, and their gradients. Templates over the vectors of a processor, as
-// micro_kernel.h; sums are made in 16 parts, so the result has the same bits for each of them.
+// Softmax of rows of attention scores, and its gradients. Templates over the vector types of processors, as in
+// micro_kernel.h. Sums are computed in 16 parts, so every vector type gives the same bits.
 #include <cstdint>
 
 #include "composer/kernels/gates.h"
 
 namespace composer::kernels {
 
-// Rows of scores that are `stride` apart, a multiple of 16. Of row i, only the first min(keys, visible + i) are used;
-// from there to `keys` probabilities and gradients are 0.
+// Rows of scores with a distance of `stride`, a multiple of 16. Only the first min(keys, visible + i) scores of row i
+// are used; probabilities and gradients from there to `keys` become 0.
 struct Scores {
   float* scores;
   std::int64_t rows, keys, stride, visible;
   std::int64_t of_row(std::int64_t row) const { return visible + row < keys ? visible + row : keys; }
 };
 
-// In place: exp(x - max) / sum. A row of -inf alone, which sees no key, becomes 0 with a max of 0 and a sum of 1, as in
-// libtorch's kernel.
+// Computes exp(x - max) / sum in place. A row that consists of -inf alone, because it sees no key, becomes 0, with a
+// max of 0 and a sum of 1, as in libtorch's kernel.
 struct Softmax {
   Scores at;
-  float *max, *sum;  // of each row: of the scores, and of exp(x - max)
+  float *max, *sum;  // for each row: the maximum of the scores, and the sum of exp(x - max)
 };
 
-// In place: the scores become probabilities, and the gradients of the probabilities those of the scores. Both are 0 in
-// a row of -inf alone.
+// Works in place: the scores become probabilities, and the gradients of the probabilities become gradients of the
+// scores. Both are 0 in a row that consists of -inf alone.
 struct SoftmaxBackward {
   Scores at;
-  float* gradients;        // laid out as the scores
-  const float* logsumexp;  // of each row
+  float* gradients;        // with the layout of the scores
+  const float* logsumexp;  // one for each row
   const float *output, *d_output;
-  std::int64_t output_row, d_output_row, depth;  // strides from row to row; columns, which are adjacent
+  std::int64_t output_row, d_output_row, depth;  // distances of rows, and the number of columns, which are adjacent
 };
 
 constexpr std::int64_t kParts = 16;
@@ -57,14 +57,15 @@ struct Parts {
   }
 };
 
-template <class Lanes>  // so that each processor has its own
+// A template, so that each instruction set has its own copy.
+template <class Lanes>
 bool sees_nothing(const float* scores, std::int64_t used) {
   std::int64_t j = 0;
   while (j < used && scores[j] == -__builtin_inff()) ++j;
   return j == used;
 }
 
-// exp(x) for x up to 0, and for what rounding adds; less than 1e-37 for x below -87.3; NaN for NaN.
+// exp(x) for x <= 0, or slightly above 0 by rounding. Below -87.3 the result is less than 1e-37; NaN gives NaN.
 template <class Lanes>
 __attribute__((always_inline)) inline typename Lanes::V exp_of(typename Lanes::V x) {
   const Exponential<Lanes> e(Lanes::at_most(Lanes::set(88.8F), Lanes::at_least(Lanes::set(-87.3F), x)));
