@@ -28,7 +28,7 @@ BinaryAccuracy::BinaryAccuracy(BinaryAccuracyOptions options)
     : options_(checked("BinaryAccuracy", std::move(options), binary_accuracy_options())) {}
 BinaryAccuracy::~BinaryAccuracy() = default;
 
-// Nothing is read from another device.
+// Reads values only on the host.
 at::Tensor BinaryAccuracy::probabilities(const at::Tensor& output) {
   if (options_.logits) return output.sigmoid();
   const at::Tensor outside = output.lt(0).logical_or_(output.gt(1)).any();

@@ -11,14 +11,14 @@
 namespace composer::metrics {
 
 struct BinaryAccuracyOptions {
-  double threshold = 0.5;  // of the probability of class 1, in [0, 1]
-  bool logits = false;     // the outputs are logits, not probabilities, whatever they are
+  double threshold = 0.5;  // threshold of the probability of class 1, in [0, 1]
+  bool logits = false;     // the outputs are always logits, not probabilities
   std::string name = "BinaryAccuracy";
-  std::string output, target = "target";  // names of tensors of one shape; an empty output is the only one
+  std::string output, target = "target";  // names of tensors of one shape; empty: the only output
 };
 
-// Share of right answers to a yes-no question: outputs and targets (0 or 1) of one shape. Outputs of a batch of which
-// one is outside of 0 to 1 are taken for logits, as torchmetrics does; on the host this is warned of once.
+// Accuracy of binary predictions. Outputs and targets (0 or 1) have the same shape. If any output of a batch is outside
+// of [0, 1], the batch's outputs are taken for logits, as in torchmetrics; on the host, the first time gives a warning.
 class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
  public:
   explicit BinaryAccuracy(BinaryAccuracyOptions options = {});
@@ -39,11 +39,11 @@ class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
 
 struct BinaryF1ScoreOptions {
   std::string name = "BinaryF1Score";
-  std::string output, target = "target";  // names of tensors; an empty output is the only one
+  std::string output, target = "target";  // names of tensors; empty: the only output
 };
 
-// Harmonic mean of precision and recall of class 1, of logits [N, 2] and targets [N]; NaN if there is no 1 in targets
-// and predictions. Throws DataError for other shapes, and (on the host) for targets other than 0 and 1.
+// Harmonic mean of precision and recall of class 1, from logits [N, 2] and targets [N]. NaN if class 1 occurs in
+// neither targets nor predictions. Throws DataError for other shapes, and (on the host) for targets other than 0 and 1.
 class COMPOSER_EXPORT BinaryF1Score final : public Ratio {
  public:
   explicit BinaryF1Score(BinaryF1ScoreOptions options = {});

@@ -18,12 +18,12 @@
 namespace composer::metrics {
 namespace {
 
-constexpr std::int64_t kNoClass = -100;  // stands for probabilities of which none is above 0
+constexpr std::int64_t kNoClass = -100;  // stands for probabilities none of which is above 0
 
-// 0 where nothing is divided by nothing.
+// The quotient, and 0 for 0 / 0.
 at::Tensor share(const at::Tensor& part, const at::Tensor& whole) { return part / whole.clamp_min(1); }
 
-// The class that counts as predicted: the target if it is among the k highest, else the highest.
+// The class that counts as predicted: the target if it is among the k highest, otherwise the highest.
 at::Tensor predictions(const at::Tensor& logits, const at::Tensor& target, std::int64_t k) {
   if (k == 1) return logits.argmax(1);
   const at::Tensor highest = std::get<1>(logits.topk(k, 1));
@@ -76,7 +76,7 @@ void MulticlassMetric::update(const Outputs& outputs, const Batch& batch) {
   if (options_.ignore_index || is_soft) {
     const std::int64_t ignored = options_.ignore_index.value_or(kNoClass);
     valid = not_ignored(target, ignored);
-    if (ignored >= 0) right.logical_and_(valid);  // a negative class is never predicted
+    if (ignored >= 0) right.logical_and_(valid);  // a negative class cannot be predicted
   }
   if (options_.average == Average::MICRO) {
     right_.add(right.sum());

@@ -14,23 +14,23 @@ namespace composer::metrics {
 
 enum class Average : std::uint8_t {
   MICRO,    // over samples
-  MACRO,    // over the classes that occur in targets or predictions
-  WEIGHTED  // over classes, by how often they are the target
+  MACRO,    // over the classes in targets or predictions
+  WEIGHTED  // over classes, weighted by how often each is the target
 };
 
 struct MulticlassOptions {
   std::int64_t num_classes = 0;  // required unless the average is MICRO
-  std::int64_t top_k = 1;        // right if the target is among the k highest
+  std::int64_t top_k = 1;        // a prediction is right if the target is among the k highest
   Average average = Average::MICRO;
   std::optional<std::int64_t> ignore_index = {};  // targets of this class do not count; unset: all count
   std::string name = {};                          // the class's name if empty
-  std::string output, target = "target";          // names of tensors; an empty output is the only one
+  std::string output, target = "target";          // names of tensors; empty: the only output
 };
 
-// Counts how logits (or probabilities) [N, C, ...] agree with targets: classes [N, ...], or probabilities [N, C, ...],
-// of which the highest counts; where none is above 0 the target counts nothing. The metrics below differ only in what
-// compute() makes of the counts. update() throws DataError for other shapes, and (on the host) for classes that are out
-// of range and not ignore_index.
+// Counts how logits (or probabilities) [N, C, ...] agree with targets. Targets are classes [N, ...], or probabilities
+// [N, C, ...], of which the highest is the class; if no probability is above 0, the target does not count. The metrics
+// below differ only in what compute() makes of the counts. update() throws DataError for other shapes, and (on the
+// host) for classes that are out of range and not ignore_index.
 class COMPOSER_EXPORT MulticlassMetric : public Metric {
  public:
   MulticlassMetric(std::string default_name, MulticlassOptions options);
@@ -43,11 +43,13 @@ class COMPOSER_EXPORT MulticlassMetric : public Metric {
   void reset() override;
   void visit_sums(const VisitSum& visit) override;
   StateDict local_hparams() const override;
-  // The figure of each class, [num_classes]: 0 for one that never occurs. Throws ConfigError if the average is MICRO.
+  // The value for each class, [num_classes]; 0 for a class that never occurs. Throws ConfigError if the average is
+  // MICRO.
   at::Tensor per_class() const;
 
  protected:
-  // From float64 counts of equal shape: right; predicted as the class; targets of the class.
+  // Computes the value from float64 counts of equal shape: right predictions, predictions of the class, targets of the
+  // class.
   virtual at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const = 0;
   // The classes over which MACRO averages: those in targets or predictions; with top_k > 1 those in targets, as in
   // torchmetrics.
@@ -55,14 +57,14 @@ class COMPOSER_EXPORT MulticlassMetric : public Metric {
   const MulticlassOptions& options() const { return options_; }
 
  private:
-  // Of targets that fit the logits; throws DataError otherwise.
+  // The classes of targets. Throws DataError if they do not fit the logits.
   at::Tensor classes_of(const at::Tensor& logits, const at::Tensor& target) const;
 
   MulticlassOptions options_;
-  Sum right_, predicted_, actual_;  // MICRO: of all classes, without predicted_; else [num_classes]
+  Sum right_, predicted_, actual_;  // MICRO: sums over all classes, without predicted_; otherwise [num_classes]
 };
 
-// Share of targets that were predicted.
+// Share of targets that were predicted correctly.
 class COMPOSER_EXPORT MulticlassAccuracy final : public MulticlassMetric {
  public:
   explicit MulticlassAccuracy(MulticlassOptions options = {});
@@ -74,7 +76,7 @@ class COMPOSER_EXPORT MulticlassAccuracy final : public MulticlassMetric {
   at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const override;
 };
 
-// The same by another name.
+// The same values as MulticlassAccuracy, under another name.
 class COMPOSER_EXPORT MulticlassRecall final : public MulticlassMetric {
  public:
   explicit MulticlassRecall(MulticlassOptions options = {});
@@ -86,7 +88,7 @@ class COMPOSER_EXPORT MulticlassRecall final : public MulticlassMetric {
   at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const override;
 };
 
-// Share of predictions that were right.
+// Share of predictions that were correct.
 class COMPOSER_EXPORT MulticlassPrecision final : public MulticlassMetric {
  public:
   explicit MulticlassPrecision(MulticlassOptions options = {});
@@ -107,7 +109,8 @@ class COMPOSER_EXPORT MulticlassF1Score final : public MulticlassMetric {
   std::shared_ptr<Metric> fresh() const override;
 
  private:
-  at::Tensor occurring(const at::Tensor& predicted, const at::Tensor& actual) const override;  // whatever top_k is
+  // The same classes for any top_k.
+  at::Tensor occurring(const at::Tensor& predicted, const at::Tensor& actual) const override;
   at::Tensor score(const at::Tensor& right, const at::Tensor& predicted, const at::Tensor& actual) const override;
 };
 

@@ -42,7 +42,7 @@ void Dice::update(const Outputs& outputs, const Batch& batch) {
     under_.add(both);
     return;
   }
-  over_.add((twice.to(at::kDouble) / both).nan_to_num_(1));  // as Composer rates a class that is not in the batch
+  over_.add((twice.to(at::kDouble) / both).nan_to_num_(1));  // Composer gives 1 for a class that is not in the batch
   under_.add(at::ones_like(both));
 }
 

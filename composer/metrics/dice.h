@@ -11,15 +11,15 @@
 namespace composer::metrics {
 
 struct DiceOptions {
-  std::int64_t num_classes = 0;    // required, >= 2; class 0 is the background, which has no figure of its own
-  std::int64_t ignore_index = -1;  // pixels with this target count nothing
-  bool mean_of_batches = false;    // each batch weighs the same, whatever its size, as in Composer
+  std::int64_t num_classes = 0;    // required, >= 2; class 0 is the background, which is left out
+  std::int64_t ignore_index = -1;  // pixels with this target do not count
+  bool mean_of_batches = false;    // each batch has the same weight, whatever its size, as in Composer
   std::string name = "Dice";
-  std::string output, target = "target";  // names of tensors; an empty output is the only one
+  std::string output, target = "target";  // names of tensors; empty: the only output
 };
 
-// Twice the intersection of the pixels predicted as a class and those that are of it, divided by the sum of both, in
-// percent, as the mean over the classes that occur but the background. Logits [N, C, ...], targets [N, ...].
+// Dice coefficient in percent: twice the intersection of predicted and target pixels of a class, divided by the sum of
+// both. The mean is over the classes that occur, without the background. Logits [N, C, ...], targets [N, ...].
 class COMPOSER_EXPORT Dice final : public Ratio {
  public:
   explicit Dice(DiceOptions options);

@@ -12,12 +12,12 @@
 namespace composer::metrics {
 
 struct LanguageOptions {
-  std::int64_t ignore_index = -100;       // tokens with this target count nothing
+  std::int64_t ignore_index = -100;       // tokens with this target do not count
   std::string name = {};                  // the class's name if empty
-  std::string output, target = "target";  // names of tensors; an empty output is the only one
+  std::string output, target = "target";  // names of tensors; empty: the only output
 };
 
-// Mean cross entropy of the tokens: logits [..., vocabulary] of targets [...].
+// Mean cross entropy of tokens, from logits [..., vocabulary] and targets [...].
 class COMPOSER_EXPORT LanguageCrossEntropy : public Ratio {
  public:
   explicit LanguageCrossEntropy(LanguageOptions options = {});
@@ -33,7 +33,7 @@ class COMPOSER_EXPORT LanguageCrossEntropy : public Ratio {
   LanguageOptions options_;
 };
 
-// e to the power of that.
+// The exponential of LanguageCrossEntropy.
 class COMPOSER_EXPORT LanguagePerplexity final : public LanguageCrossEntropy {
  public:
   explicit LanguagePerplexity(LanguageOptions options = {});
@@ -43,8 +43,8 @@ class COMPOSER_EXPORT LanguagePerplexity final : public LanguageCrossEntropy {
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<LanguagePerplexity>(options_); }
 };
 
-// Share of the tokens whose highest logit is the target. Throws DataError (on the host) for a target that is neither in
-// the vocabulary nor ignored.
+// Share of tokens whose highest logit is the target. Throws DataError (on the host) for a target that is neither in the
+// vocabulary nor ignored.
 class COMPOSER_EXPORT MaskedAccuracy final : public Ratio {
  public:
   explicit MaskedAccuracy(LanguageOptions options = {});

@@ -14,10 +14,10 @@
 namespace composer::metrics {
 
 struct CrossEntropyOptions {
-  std::int64_t ignore_index = -100;  // targets of this class count nothing
-  bool mean_of_batches = false;      // each batch weighs the same, whatever its size, as in Composer
+  std::int64_t ignore_index = -100;  // targets of this class do not count
+  bool mean_of_batches = false;      // each batch has the same weight, whatever its size, as in Composer
   std::string name = "CrossEntropy";
-  std::string output, target = "target";  // names of tensors; an empty output is the only one
+  std::string output, target = "target";  // names of tensors; empty: the only output
 };
 
 // Mean cross entropy of logits [N, C, ...] with classes [N, ...] or probabilities [N, C, ...].
@@ -37,15 +37,16 @@ class COMPOSER_EXPORT CrossEntropy final : public Ratio {
 };
 
 struct LossMetricOptions {
-  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_function = {};  // gives a mean
-  bool mean_of_batches = false;  // each batch weighs the same, whatever its size, as in Composer
-  // What that mean is over: target_weight, for a loss that ignores targets. Unset: the samples.
+  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_function = {};  // returns a mean
+  bool mean_of_batches = false;  // each batch has the same weight, whatever its size, as in Composer
+  // The divisor of the mean that loss_function returns, such as target_weight for a loss that ignores targets. Unset:
+  // the number of samples.
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
   std::string name = "LossMetric";
-  std::string output, target = "target";  // names of tensors; an empty output is the only one
+  std::string output, target = "target";  // names of tensors; empty: the only output
 };
 
-// Mean of any loss over all samples, or over what its batches weigh. loss_function gets outputs and targets of half
+// Mean of any loss over all samples, or weighted by loss_weight. loss_function gets outputs and targets of half
 // precision as float32.
 class COMPOSER_EXPORT LossMetric final : public Ratio {
  public:

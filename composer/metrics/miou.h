@@ -12,13 +12,13 @@ namespace composer::metrics {
 
 struct MIoUOptions {
   std::int64_t num_classes = 0;    // required
-  std::int64_t ignore_index = -1;  // pixels with this target count nothing
+  std::int64_t ignore_index = -1;  // pixels with this target do not count
   std::string name = "MIoU";
-  std::string output, target = "target";  // names of tensors; an empty output is the only one
+  std::string output, target = "target";  // names of tensors; empty: the only output
 };
 
-// Intersection over union of the pixels predicted as a class and those that are of it, in percent, as the mean over the
-// classes that occur. Logits [N, C, ...], targets [N, ...].
+// Intersection over union of predicted and target pixels of a class, in percent, as the mean over the classes that
+// occur. Logits [N, C, ...], targets [N, ...].
 class COMPOSER_EXPORT MIoU final : public Metric {
  public:
   explicit MIoU(MIoUOptions options);

@@ -8,22 +8,22 @@
 
 namespace composer::metrics {
 
-// The classes of a segmentation, all [N, ...]: those that are right, those with the largest logit, and where a target
-// counts.
+// The classes of a segmentation, each [N, ...]: the target classes, the classes with the largest logit, and where
+// targets count.
 struct PredictedClasses {
   at::Tensor target, predicted, valid;
 };
 
-// Targets as int64. Throws DataError that begins with the metric's `name` for floating-point ones, which are no
+// Targets as int64. Throws DataError that begins with the metric's `name` for floating-point targets, which are not
 // classes.
 at::Tensor whole_classes(const std::string& name, const at::Tensor& target);
 
-// Of outputs [N, num_classes, ...] and targets [N, ...]. Throws DataError that begins with the metric's `name` for
+// From logits [N, num_classes, ...] and targets [N, ...]. Throws DataError that begins with the metric's `name` for
 // other shapes, for targets that are not whole numbers, and for classes out of range that are not `ignore_index`.
 PredictedClasses predicted_classes(const std::string& name, const at::Tensor& logits, const at::Tensor& target,
                                    std::int64_t num_classes, std::int64_t ignore_index);
 
-// What `compute` returns. A DataError that it throws then begins with the metric's `name`.
+// Returns what `compute` returns. If it throws a DataError, puts the metric's `name` at its beginning.
 template <class Compute>
 auto naming(const std::string& name, const Compute& compute) {
   try {

@@ -5,7 +5,7 @@
 
 namespace composer::metrics {
 
-// A figure that is one sum divided by another: what deriving classes add in update().
+// A metric that is the quotient of two sums, which deriving classes add to in update().
 class COMPOSER_EXPORT Ratio : public Metric {
  public:
   ~Ratio() override;

@@ -2,7 +2,7 @@
 
 namespace composer::metrics {
 
-// Each is defined beside its class.
+// Each entry is defined beside its class.
 namespace entries {
 Entry<Metrics> binary_accuracy();
 Entry<Metrics> binary_f1_score();

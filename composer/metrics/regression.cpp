@@ -17,7 +17,7 @@ namespace {
 at::Tensor errors(const RegressionOptions& options, const Outputs& outputs, const Batch& batch) {
   const at::Tensor& output = pick(outputs, options.output);
   const at::Tensor& target = batch.at(options.target);
-  if (output.sizes() != target.sizes())  // broadcasting [N] against [N, 1] would give a figure, and a wrong one
+  if (output.sizes() != target.sizes())  // broadcasting [N] against [N, 1] would give a wrong value
     throw DataError(options.name, ": outputs and targets must have one shape, got ", output.sizes(), " and ",
                     target.sizes());
   return at_least_float(output) - at_least_float(target);

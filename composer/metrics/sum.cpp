@@ -32,7 +32,7 @@ at::Tensor Sum::value() const {
 }
 
 at::Tensor count_by_class(const at::Tensor& classes, const at::Tensor& valid, std::int64_t num_classes) {
-  // a bin more takes what is not valid; unlike bincount nothing is read on the host
+  // One more bin counts what is not valid. Unlike bincount, this reads nothing on the host.
   const at::Tensor bins = (valid.defined() ? classes.masked_fill(valid.logical_not(), num_classes) : classes).flatten();
   const at::Tensor counts = at::zeros(num_classes + 1, bins.options()).scatter_add_(0, bins, at::ones_like(bins));
   return counts.narrow(0, 0, num_classes);

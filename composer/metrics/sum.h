@@ -9,15 +9,15 @@
 
 namespace composer::metrics {
 
-// A running sum that stays where the summands are: whole numbers in int64, others in float64. Begins with the first
-// summand, whose shape and device all others share; reset() sets it to zero in place.
+// A running sum on the device of the summands: whole numbers in int64, others in float64. It begins with the first
+// summand, whose shape and device all others must have; reset() sets it to zero in place.
 class COMPOSER_EXPORT Sum {
  public:
   void add(const at::Tensor& summand);
   void add(std::int64_t summand, at::Device device);
   void reset();
 
-  // In float64; NaN, on the host, before the first summand.
+  // The sum in float64; NaN, on the host, before the first summand.
   at::Tensor value() const;
 
   // For Metric::visit_sums(); undefined before the first summand.
@@ -27,10 +27,10 @@ class COMPOSER_EXPORT Sum {
   at::Tensor sum_;
 };
 
-// How often each class occurs where `valid`; everywhere if that is undefined. [num_classes]
+// How often each class occurs where `valid`, or everywhere if `valid` is undefined. [num_classes]
 COMPOSER_EXPORT at::Tensor count_by_class(const at::Tensor& classes, const at::Tensor& valid, std::int64_t num_classes);
 
-// What a metric looks at: the output of that name, or the only one if the name is empty.
+// The output with this name, or the only one if the name is empty.
 COMPOSER_EXPORT const at::Tensor& pick(const Outputs& outputs, const std::string& name);
 
 }  // namespace composer::metrics
