@@ -26,7 +26,7 @@ class BatchMemory::Pool : public std::enable_shared_from_this<Pool> {
  public:
   explicit Pool(std::size_t keep) : keep_(keep) {}
 
-  // At least so many bytes, which come back here when the last reference to them is gone.
+  // Returns at least `bytes`, which return to this pool when their last reference is gone.
   at::DataPtr take(std::size_t bytes) {
     std::unique_ptr<Piece> piece = free_piece(bytes);
     if (!piece)
@@ -39,15 +39,15 @@ class BatchMemory::Pool : public std::enable_shared_from_this<Pool> {
 
  private:
   struct Piece {
-    std::shared_ptr<Pool> pool;  // while somebody has it
-    at::DataPtr memory;          // begins with the address of its Piece
+    std::shared_ptr<Pool> pool;  // set while the piece is in use
+    at::DataPtr memory;          // begins with the address of its Piece, as a header
     std::size_t bytes;
   };
   static_assert(sizeof(Piece*) <= kHeader);
 
   std::unique_ptr<Piece> free_piece(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
-    for (auto it = free_.rbegin(); it != free_.rend(); ++it) {  // the last one is the warmest
+    for (auto it = free_.rbegin(); it != free_.rend(); ++it) {  // the piece freed last is most likely in the caches
       if ((*it)->bytes < bytes) continue;
       std::unique_ptr<Piece> piece = std::move(*it);
       free_.erase(std::next(it).base());
@@ -65,7 +65,7 @@ class BatchMemory::Pool : public std::enable_shared_from_this<Pool> {
   }
 
   const std::size_t keep_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::vector<std::unique_ptr<Piece>> free_;
 };
 

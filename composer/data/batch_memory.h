@@ -24,7 +24,7 @@ class BatchMemory {
   const bool pin_memory_;
 };
 
-// Batches that are usually not free yet when the next one is made.
+// Number of earlier batches that are usually still in use when the next one is made.
 inline constexpr std::size_t kHeldByOthers = 2;
 
 // Throws ConfigError if pinned memory is requested and libtorch has no CUDA device.

@@ -37,8 +37,8 @@ class PlainFile final : public ByteStream {
   std::uint64_t size_ = 0;
 };
 
-// Gzip members that fill their file, as gzip writes one and joined files have several. zlib checks the sums of each
-// when its end is read.
+// Reads one or more gzip members that fill the file: gzip writes one, and concatenated files have several. zlib
+// verifies the checksum at the end of each member.
 class GzipFile final : public ByteStream {
  public:
   explicit GzipFile(const fs::path& file) : file_(file), compressed_(file), buffer_(1 << 16) {
@@ -60,7 +60,8 @@ class GzipFile final : public ByteStream {
     }
     return done;
   }
-  std::uint64_t at_most() const override { return compressed_.at_most() * 1032; }  // deflate's best ratio
+  // The highest compression ratio of deflate.
+  std::uint64_t at_most() const override { return compressed_.at_most() * 1032; }
 
  private:
   void inflate_some() {
@@ -68,7 +69,7 @@ class GzipFile final : public ByteStream {
     const int code = inflate(&stream_, Z_NO_FLUSH);
     if (code == Z_STREAM_END) {
       ended_ = !refill();
-      constexpr Bytef kMagic = 0x1f;  // with which another member begins
+      constexpr Bytef kMagic = 0x1f;  // the first byte of another member
       if (!ended_ && *stream_.next_in != kMagic)
         throw DataError(file_.string(), ": there are more bytes after the end of its gzip data");
       if (!ended_) inflateReset(&stream_);
@@ -78,7 +79,7 @@ class GzipFile final : public ByteStream {
     }
   }
 
-  // False at the end of the file.
+  // Returns false at the end of the file.
   bool refill() {
     if (stream_.avail_in > 0) return true;
     stream_.next_in = buffer_.data();

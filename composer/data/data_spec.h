@@ -16,10 +16,10 @@ struct TokenCount {
   TokenCount(std::int64_t tokens) : total(tokens), loss_generating(tokens) {}
   TokenCount(std::int64_t all, std::int64_t with_loss) : total(all), loss_generating(with_loss) {}
   std::int64_t total;            // added to timestamps
-  std::int64_t loss_generating;  // weight of a microbatch with accumulate_train_batch_on_tokens
+  std::int64_t loss_generating;  // weight of a microbatch if accumulate_train_batch_on_tokens is set
 };
 
-// A loader and how to interpret its batches. Unset functions default to those below.
+// A loader, and how its batches are interpreted. Functions that are unset default to those declared below.
 struct DataSpec {
   std::shared_ptr<Loader> dataloader = {};
   std::function<void(Batch&)> batch_transforms = {};       // called on the whole batch on the host, before counting
@@ -29,17 +29,16 @@ struct DataSpec {
   std::function<TokenCount(const Batch&)> get_num_tokens_in_batch = {};
 };
 
-// Splits along dimension 0 into views of at most `microbatch_size` rows. Returns one part, with a warning, if the batch
-// is smaller. 0-dimensional tensors are in every part.
-// Throws DataError if lengths differ, ConfigError for a size < 1.
+// Splits along dimension 0 into views of at most `microbatch_size` rows. If the batch is smaller, warns and returns it
+// as one part. 0-dimensional tensors are in every part. Throws DataError if lengths differ, ConfigError for a size < 1.
 COMPOSER_EXPORT std::vector<Batch> split_batch(const Batch& batch, std::int64_t microbatch_size);
 // Returns the length of dimension 0. Throws DataError unless it is equal in all tensors that have dimensions.
 COMPOSER_EXPORT std::int64_t get_num_samples_in_batch(const Batch& batch);
-// Returns the number of elements of "input_ids", including padding; 0 without that tensor. If "target" has a class for
-// each of them and is on the host, those that are not -100 generate loss, else all.
+// Returns the number of elements of "input_ids", including padding; 0 without that tensor. If "target" is on the host
+// and has a class for each element, the classes that are not -100 generate loss; otherwise all elements do.
 COMPOSER_EXPORT TokenCount get_num_tokens_in_batch(const Batch& batch);
 
-// The type of the trainer's options for data: a DataSpec, or just a loader.
+// The type of the trainer's options for data: accepts a DataSpec, or just a loader.
 class AnyDataSpec : public DataSpec {
  public:
   AnyDataSpec() = default;

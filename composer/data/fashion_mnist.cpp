@@ -13,7 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::int64_t kSide = 28, kClasses = 10;
 
-// Programs that unpack the files may write a dot before "idx", and torchvision puts them into folders of its own.
+// Finds a file under the names that are in use: some programs unpack the files with a dot before "idx", and torchvision
+// puts them into subfolders.
 fs::path find(const fs::path& folder, const std::string& name, const std::string& kind) {
   for (const char* below : {"", "raw", "FashionMNIST/raw"})
     for (const char* before : {"-", "."})

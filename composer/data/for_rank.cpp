@@ -11,7 +11,8 @@
 namespace composer::data {
 namespace {
 
-// The slices of a loader's batches. Names each batch that it reads, because other slices may read the same loader.
+// Yields slices of a loader's batches. It seeks to each batch that it reads, because other slices may read the same
+// loader.
 class SlicedLoader final : public Loader {
  public:
   SlicedLoader(DataSpec spec, std::int64_t rank, std::int64_t world_size, std::int64_t shards)
@@ -23,7 +24,7 @@ class SlicedLoader final : public Loader {
     batch_ = batch;
   }
   std::optional<Batch> next() override {
-    const std::int64_t batch = batch_++;  // an error is this batch's; the next call gives the next one
+    const std::int64_t batch = batch_++;  // if reading throws, the next call returns the following batch
     const std::optional<Batch> whole = loader_.read("sliced", epoch_, batch);
     if (whole) return slice_batch(*whole, spec_, rank_, world_size_, shards_);
     batch_ = batch;
@@ -52,7 +53,7 @@ class SlicedLoader final : public Loader {
 
 DataSpec for_rank(DataSpec spec, std::int64_t rank, std::int64_t world_size, std::int64_t shards) {
   if (!spec.dataloader) throw ConfigError("for_rank: the DataSpec has no loader");
-  rank_slice(0, rank, world_size, shards);  // throws if there is no such rank
+  rank_slice(0, rank, world_size, shards);  // throws for an invalid rank or number of shards
   if (world_size == 1) return spec;
   if (dynamic_cast<const SlicedLoader*>(spec.dataloader.get()))
     throw ConfigError("for_rank: the loader is sliced already; pass the loader that it was made from");

@@ -15,7 +15,7 @@
 namespace composer::data {
 namespace {
 
-// Magic number (0, 0, type, number of dimensions), then each dimension in four bytes, highest first.
+// The header: a magic number (0, 0, type, number of dimensions), then each dimension in four bytes, big-endian.
 constexpr std::size_t kWord = 4;
 constexpr unsigned kUint8 = 0x08, kMaxDimensions = 8;
 using Word = std::array<unsigned char, kWord>;

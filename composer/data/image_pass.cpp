@@ -37,7 +37,7 @@ void check(const InMemoryOptions& options, const at::Tensor& images) {
     if (!(stddev > 0)) throw ConfigError("in_memory: normalize.stddev must be > 0, got ", stddev);
 }
 
-// The same grid with values of another size.
+// The same grid for values of another size.
 PixelGrid resized(PixelGrid grid, std::size_t from, std::size_t to) {
   grid.pixel_bytes = grid.pixel_bytes / static_cast<std::int64_t>(from) * static_cast<std::int64_t>(to);
   return grid;
@@ -107,7 +107,7 @@ void ImagePass::apply(const void* from, void* to, const Draw& draw, Scratch& scr
   }
   if (shifts) {
     void* shifted = converts ? scratch.data() + bytes : to;
-    // the window is cut out first, then mirrored; of a mirrored image it begins at the other side
+    // The window is cut out before mirroring, so in a mirrored image it is shifted to the other side.
     shift(from, shifted, grid_, draw.down, draw.flip ? -draw.right : draw.right);
     from = shifted;
   }

@@ -34,9 +34,10 @@ class ImagePass {
   // Transforms one image on the host, in the memory format of the given images. The scratch buffer saves allocations.
   void apply(const void* from, void* to, const Draw& draw, Scratch& scratch) const;
 
-  // The same for a batch on any device. `draws` is the [N, 7] result of table() there; undefined if nothing is random.
+  // Like the function above, for a batch on any device. `draws` is the [N, 7] result of table(), on that device;
+  // undefined if nothing is random.
   at::Tensor apply(at::Tensor images, const at::Tensor& draws) const;
-  // The random choices for these samples in this order, on the host.
+  // The random choices for these samples, in this order, on the host.
   at::Tensor table(std::uint64_t seed, std::int64_t epoch, const std::vector<std::int64_t>& samples) const;
 
  private:
@@ -47,8 +48,8 @@ class ImagePass {
 
   bool flip_ = false;
   std::int64_t padding_ = 0, cutout_ = 0;
-  std::vector<float> scales_, shifts_;          // one, or one per channel; empty: no normalization
-  std::vector<float> row_scales_, row_shifts_;  // for each value of a row, if channels are innermost and differ
+  std::vector<float> scales_, shifts_;          // one, or one for each channel; empty: no normalization
+  std::vector<float> row_scales_, row_shifts_;  // one for each value of a row, if channels are innermost and differ
   PixelGrid grid_;
 };
 

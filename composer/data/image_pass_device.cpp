@@ -1,4 +1,5 @@
-// The image pass for data that is not on the host: the same values from libtorch's operators.
+// Applies the image transforms to data that is not on the host, by libtorch's operators. The results equal those on the
+// host.
 #include <utility>
 
 #include <ATen/TensorIndexing.h>
@@ -14,17 +15,17 @@
 namespace composer::data::detail {
 namespace {
 
-// Columns of the table.
+// Columns of ImagePass::table().
 enum Column : std::int64_t { FLIP, DOWN, RIGHT, TOP, BOTTOM, LEFT, END, COLUMNS };
 
 at::Tensor column(const at::Tensor& draws, Column which) { return draws.select(1, which).unsqueeze(1); }
 
-// [N, size] of bool
+// Returns bool [N, size]: whether each position is in [from, to).
 at::Tensor within(const at::Tensor& numbers, const at::Tensor& from, const at::Tensor& to) {
   return numbers.ge(from).logical_and_(numbers.lt(to));
 }
 
-// [N, 1, H, W] from rows [N, H] and columns [N, W]
+// Combines masks of rows [N, H] and columns [N, W] into [N, 1, H, W].
 at::Tensor both(const at::Tensor& rows, const at::Tensor& columns) {
   return rows.unsqueeze(2).logical_and(columns.unsqueeze(1)).unsqueeze(1);
 }

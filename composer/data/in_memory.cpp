@@ -25,9 +25,10 @@ using detail::BatchMemory;
 using detail::ImagePass;
 using detail::Sampler;
 
-constexpr std::int64_t kBytesPerThread = 1 << 19;  // below this a second thread costs more than it brings
+constexpr std::int64_t kBytesPerThread = 1 << 19;  // with fewer bytes, a second thread costs more than it saves
 
-// Shuffled samples are where the processor does not expect them: asking for the next one halves the time of a batch.
+// Prefetches the next sample: the processor cannot predict addresses of shuffled samples, and this halves the time of a
+// batch.
 void prefetch(const char* data, std::int64_t bytes) {
   for (std::int64_t i = 0; i < std::min<std::int64_t>(bytes, 4096); i += 64) __builtin_prefetch(data + i);
 }
@@ -59,7 +60,7 @@ Batch checked_data(Batch data) {
         tensor.defined() && other.defined() && tensor.size(0) != other.size(0))
       throw DataError("in_memory: \"", first, "\" has ", other.size(0), " samples, \"", name, "\" has ", tensor.size(0),
                       "; all tensors must have the same number");
-  get_num_samples_in_batch(data);  // throws if there is none, or an undefined one
+  get_num_samples_in_batch(data);  // throws for data without tensors, or with an undefined one
   for (const auto& [name, tensor] : data)
     if (tensor.layout() != at::kStrided)
       throw DataError("in_memory: \"", name, "\" is of the layout ", tensor.layout(), ", and samples are taken from ",
@@ -71,13 +72,13 @@ Batch checked_data(Batch data) {
   return data;
 }
 
-// The data and how a batch is made of it. Nothing changes after construction but what is locked, so batches can be made
-// on any thread.
+// The data, and how batches are made from it. After construction, only members with a lock change, so batches can be
+// made on any thread.
 class Assembly {
  public:
   Assembly(Batch data, const InMemoryOptions& options);
 
-  // The same data for this sampler, with memory of its own.
+  // The same data for another sampler, with separate memory for its batches.
   std::shared_ptr<Assembly> with(std::shared_ptr<const Sampler> sampler) const;
 
   Batch make(std::int64_t epoch, std::int64_t batch);
@@ -87,7 +88,7 @@ class Assembly {
     std::uint64_t seed;
     std::int64_t epoch;
     Sampler::Span span;
-    const std::int64_t* samples;  // of the batch; nullptr: they are in the order given
+    const std::int64_t* samples;  // indices of the batch's samples; nullptr: consecutive from span.from
     std::int64_t sample(std::int64_t i) const { return samples ? samples[i] : span.from + i; }
   };
   struct OnDevice {
@@ -112,8 +113,8 @@ class Assembly {
   std::int64_t samples_;
   ImagePass pass_;
   bool pin_memory_;
-  std::vector<std::unique_ptr<BatchMemory>> memory_;  // for each tensor of the data
-  OnDevice on_device_;                                // there is no second thread if the data is on a device
+  std::vector<std::unique_ptr<BatchMemory>> memory_;  // one for each tensor of the data
+  OnDevice on_device_;  // needs no lock: there is no second thread if the data is on a device
 };
 
 Assembly::Assembly(Batch data, const InMemoryOptions& options)
@@ -127,17 +128,18 @@ Assembly::Assembly(Batch data, const InMemoryOptions& options)
   if (images && !data_.contains(image_))
     throw ConfigError("in_memory: normalize, flip, crop_padding, cutout and channels_last need a tensor called \"",
                       image_, "\" (option image)");
-  // Samples one after another in memory.
+  // Makes each sample contiguous in memory.
   for (auto& [name, tensor] : data_) {
-    tensor = tensor.detach().resolve_conj().resolve_neg();  // rows are copied as bytes
+    tensor = tensor.detach().resolve_conj().resolve_neg();  // because rows are copied as bytes
     if (options.channels_last && name == image_ && tensor.dim() == 4) {
       tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
-      // with one channel both formats are the same memory, and only the strides tell them apart
+      // With one channel, both formats have the same memory, and differ only in their strides.
       tensor = tensor.as_strided(tensor.sizes(), c10::get_channels_last_strides_2d(tensor.sizes()));
     } else {
       tensor = tensor.contiguous(tensor.suggest_memory_format());
     }
-    tensor = tensor.variable_data();  // with a version of its own: 0 until an operator writes into a view of it
+    // Gives the tensor a version of its own, which is 0 until an operator writes into a view of it.
+    tensor = tensor.variable_data();
   }
   if (images) pass_ = ImagePass(options, data_.at(image_));
 }
@@ -169,7 +171,7 @@ Batch Assembly::make(std::int64_t epoch, std::int64_t batch) {
     if (!tensor.is_cpu()) {
       tensor = gather_on_device(name, tensor, pass, selection);
     } else if (selection.samples || pass || pin_memory_ ||
-               tensor.is_inference()) {  // the last has no version to look at
+               tensor.is_inference()) {  // inference tensors have no version, so changes could not be detected
       tensor = gather(tensor, pass, selection, memory);
     } else {
       tensor = view(name, tensor, selection);

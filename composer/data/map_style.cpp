@@ -49,13 +49,13 @@ class MapStyle {
   MapStyleOptions options_;
   std::shared_ptr<const detail::Sampler> sampler_;
   detail::Stack stack_;
-  std::mutex reading_first_;  // held by the worker that reads the first sample, so that it is read once
+  std::mutex reading_first_;  // held by the worker that reads the first sample, so that it is read only once
   std::mutex mutex_;          // guards empty_
   Batch empty_;               // a batch with 0 rows, if the sampler is sliced and a batch has been made
 };
 
 Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted) {
-  // The same here as on a thread of its own, where no mode of the caller holds.
+  // Disables the caller's inference mode, so that results are the same as on a worker thread.
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
   const detail::Sampler::Span span = sampler_->span(batch);
@@ -65,7 +65,8 @@ Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::StillWanted
   return made;
 }
 
-// Names, types and shapes are those of the first batch made. If there is none, the first sample of all ranks is read.
+// An empty batch has the names, types and shapes of the first batch made. If none has been made, the first sample of
+// all ranks is read.
 Batch MapStyle::empty(std::int64_t epoch, std::int64_t batch) {
   const std::lock_guard one_reads(reading_first_);
   {

@@ -1,4 +1,5 @@
-// Compiled with -ffp-contract=off (CMakeLists.txt): a fused multiply-add rounds once, and only newer machines have it.
+// Compiled with -ffp-contract=off (CMakeLists.txt): a fused multiply-add rounds only once, and older processors have
+// none.
 #include "composer/data/pixels.h"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ __attribute__((target("avx2"))) void convert_avx2(const std::uint8_t* from, floa
   convert(from, to, rows, width, scale);
 }
 
-// By hand, because compilers widen the bytes in two steps and convert the rest of each row one by one.
+// Vectorised by hand, because compilers widen the bytes in two steps and convert the rest of each row one by one.
 template <class Scale>
 __attribute__((target("avx512f,avx512bw,avx512vl"))) void convert_avx512(const std::uint8_t* from, float* to,
                                                                          std::int64_t rows, std::int64_t width,
@@ -76,13 +77,13 @@ Convert<Scale> fastest() {
   return convert_any<Scale>;
 }
 
-// `bytes` is a constant where it matters, so that a pixel is copied by one or two instructions.
+// Callers pass a constant `bytes` where speed matters, so that a pixel is copied by one or two instructions.
 __attribute__((always_inline)) inline void reverse(const char* from, char* to, std::int64_t width, std::size_t bytes) {
   from += (static_cast<std::size_t>(width) - 1) * bytes;
   for (; width > 0; --width, from -= bytes, to += bytes) std::memcpy(to, from, bytes);
 }
 
-// Eight pixels of one byte at a time; the last eight may overlap those before.
+// Reverses eight one-byte pixels at a time; the last eight may overlap the previous ones.
 void reverse_bytes(const char* from, char* to, std::int64_t width) {
   if (width < 8) return reverse(from, to, width, 1);
   const auto eight = [&](std::int64_t x) {
@@ -146,8 +147,8 @@ void shift(const void* from, void* to, const PixelGrid& grid, std::int64_t down,
     clear(out, above);
     clear(out + plane - below, below);
     const std::int64_t kept = plane - above - below;
-    // All kept rows are one piece in memory, also when each begins a little further on; what then comes from the
-    // neighbouring row is cleared.
+    // The kept rows are copied as one piece, because their distances are equal in both images. Pixels that come from a
+    // neighbouring row are then cleared.
     if (kept > before + after)
       std::memcpy(out + above + before, in + below + after, static_cast<std::size_t>(kept - before - after));
     if (before > 0)

@@ -12,10 +12,10 @@ struct PixelGrid {
   std::int64_t bytes() const { return planes * height * row_bytes(); }
 };
 
-// to[i] = from[i] * scale + shift, rounded after each of the two, so all machines compute the same.
+// to[i] = from[i] * scale + shift. Rounds after each of the two operations, so all machines compute the same.
 void pixels_to_float(const std::uint8_t* from, float* to, std::int64_t count, float scale, float shift);
 
-// The same for rows of `width` values, with a scale and a shift for each value of a row.
+// Like the function above, for rows of `width` values, with a scale and a shift for each value of a row.
 void pixels_to_float(const std::uint8_t* from, float* to, std::int64_t rows, std::int64_t width, const float* scales,
                      const float* shifts);
 

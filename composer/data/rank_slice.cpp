@@ -20,7 +20,7 @@ Batch rows(Batch batch, RankSlice slice) {
   return batch;
 }
 
-// The part of this number, of split_batch of the spec with this size.
+// Returns part `number` of what the spec's split_batch returns for this size.
 Batch part(const Batch& batch, const DataSpec& spec, std::int64_t size, std::size_t number, std::int64_t expected) {
   std::vector<Batch> parts = spec.split_batch(batch, size);
   if (parts.size() <= number)
@@ -60,11 +60,12 @@ Batch slice_batch(const Batch& batch, const DataSpec& spec, std::int64_t rank, s
   if (shards != 0 && spec.split_batch)
     throw ConfigError("virtual_shards: need batches whose rows are samples; this DataSpec has a split_batch");
   if (!spec.split_batch) {
-    get_num_samples_in_batch(batch);  // rows are samples; throws otherwise
+    get_num_samples_in_batch(batch);  // throws unless all tensors have the same number of rows
     return rows(batch, slice);
   }
   if (slice.begin == 0) return part(batch, spec, slice.end, 0, slice.end);
-  // Larger slices come first, so the slice ends before 2 * begin: it is at the start of the second part.
+  // Larger slices come first, so the slice ends before 2 * begin: it is at the beginning of the second part of size
+  // `begin`.
   const Batch rest = part(batch, spec, slice.begin, 1, std::min(slice.begin, samples - slice.begin));
   return count(rest, spec) == slice.size() ? rest : part(rest, spec, slice.size(), 0, slice.size());
 }

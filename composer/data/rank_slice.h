@@ -17,9 +17,9 @@ struct RankSlice {
 // Returns the samples of a batch that rank `rank` of `world_size` processes trains on. The slices of all ranks cover
 // the batch once, in the order of the ranks; their sizes differ by at most one, and larger ones come first. A slice is
 // empty if the batch has fewer samples than there are ranks. With `shards`, a multiple of world_size, the batch is
-// divided into that many slices by the same rule, and each rank gets as many consecutive ones; so what a shard contains
-// does not depend on the number of ranks. Throws ConfigError unless 0 <= rank < world_size and shards fit, DataError
-// for a negative number of samples.
+// divided into that many slices by the same rule, and each rank gets an equal number of consecutive slices, so the
+// contents of a shard do not depend on the number of ranks. Throws ConfigError unless 0 <= rank < world_size and
+// `shards` is a multiple of world_size, DataError for a negative number of samples.
 COMPOSER_EXPORT RankSlice rank_slice(std::int64_t samples, std::int64_t rank, std::int64_t world_size,
                                      std::int64_t shards = 0);
 

@@ -35,7 +35,7 @@ ReadAhead::Position ReadAhead::position(std::int64_t number) const {
   return {from_.epoch + epochs_on_ * (1 + later / batches_), later % batches_};
 }
 
-// Which epoch follows one that was read to its end.
+// Notes whether an epoch that was read to its end is followed by the next one or by itself.
 void ReadAhead::note_epoch_order(Position to) {
   if (to_give_ == 0 || to.batch != 0) return;
   const Position last = position(to_give_ - 1);
@@ -46,7 +46,7 @@ void ReadAhead::seek(Position to) {
   std::vector<Slot> dropped(slots_.size());
   {
     const std::lock_guard lock(mutex_);
-    // Nothing is made behind the last batch, so what follows it there has to be asked for.
+    // has_work() is false past the last batch, so a seek to that position must not be ignored.
     if (from_.batch < batches_ && position(to_give_) == to) return;
     note_epoch_order(to);
     slots_.swap(dropped);

@@ -15,7 +15,7 @@ namespace composer::data::detail {
 // Whether the batch being made is still needed. If not, the result is discarded.
 class StillWanted {
  public:
-  StillWanted() = default;  // always
+  StillWanted() = default;  // the batch is always needed
   StillWanted(const std::atomic<std::uint64_t>& seeks, std::uint64_t mine) : seeks_(&seeks), mine_(mine) {}
   bool operator()() const { return !seeks_ || seeks_->load(std::memory_order_relaxed) == mine_; }
 
@@ -43,10 +43,11 @@ class ReadAhead {
   ReadAhead& operator=(const ReadAhead&) = delete;
 
   // Sets the position of the next batch. After an epoch's last batch, batches are prepared for the following epoch, or
-  // for the same one again if that was so before. If another position is requested, they are dropped.
+  // for the same epoch again if the last change of epochs was such a repetition. If another position is requested,
+  // these are dropped.
   void seek(Position to);
-  // Returns the next batch, and after an epoch's last batch the first of the following one. Throws the error of making
-  // it; the call after that returns the batch after that.
+  // Returns the next batch; after an epoch's last batch, the first one of the following epoch. If making a batch threw,
+  // throws that error once; the next call returns the following batch.
   Batch next();
 
  private:
@@ -62,7 +63,7 @@ class ReadAhead {
   void note_epoch_order(Position to);
   Slot make(std::int64_t epoch, std::int64_t batch, StillWanted wanted) const;
   Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number) % slots_.size()]; }
-  bool has_work() const {  // not past the last batch, where a loader may remain
+  bool has_work() const {  // makes nothing past the last batch, where a reader may stay
     return from_.batch < batches_ && to_make_ < to_give_ + static_cast<std::int64_t>(slots_.size());
   }
 
@@ -74,8 +75,9 @@ class ReadAhead {
   std::vector<Slot> slots_;
   Position from_;                           // position of the last seek()
   std::int64_t epochs_on_ = 1;              // difference between consecutive epochs: 1, or 0
-  std::int64_t to_make_ = 0, to_give_ = 0;  // numbers of batches, counted from from_
-  std::atomic<std::uint64_t> seeks_ = 0;    // batches begun before the last seek are discarded; read without lock
+  std::int64_t to_make_ = 0, to_give_ = 0;  // numbers of the next batch to make and to return, counted from from_
+  // Number of calls of seek(); batches begun before the last call are discarded; read without the lock.
+  std::atomic<std::uint64_t> seeks_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -11,9 +11,9 @@ namespace composer::data::detail {
 namespace {
 
 constexpr std::uint64_t kOrder = 0;
-constexpr std::size_t kLeastKnown = 2, kMostKnown = 16;  // orders
+constexpr std::size_t kLeastKnown = 2, kMostKnown = 16;  // least and largest number of cached orders
 
-// Fisher and Yates: all orders are equally likely.
+// Fisher-Yates shuffle: all orders are equally likely.
 Sampler::Order shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t epoch) {
   Sampler::Order order(static_cast<std::size_t>(samples));
   RandomStream random(hash64(seed, kOrder, epoch));
@@ -34,7 +34,7 @@ Sampler::Sampler(SamplerOptions options) : options_(options) {
   if (batches_ == 0)
     throw ConfigError(who, ": drop_last with a batch_size of ", batch_size, " leaves no batch of ", samples,
                       " samples");
-  rank_slice(0, rank, world_size, shards);  // throws if there is no such rank
+  rank_slice(0, rank, world_size, shards);  // throws for an invalid rank or number of shards
 }
 
 std::shared_ptr<Sampler> Sampler::for_rank(std::int64_t rank, std::int64_t world_size, std::int64_t shards) const {
@@ -86,7 +86,7 @@ std::shared_ptr<const Sampler::Order> Sampler::order(std::int64_t epoch) const {
     std::rotate(known_.begin(), found, found + 1);
     return known_.front().order;
   }
-  if (std::erase(dropped_, epoch) > 0) {  // by a reader that is still there
+  if (std::erase(dropped_, epoch) > 0) {  // a reader still needs this order
     most_ = std::min(most_ + 1, kMostKnown);
     since_use_ = 0;
   } else if (++since_use_ > 2 * most_) {

@@ -27,7 +27,8 @@ class Sampler {
   // Throws ConfigError, or DataError if there are no samples.
   explicit Sampler(SamplerOptions options);
 
-  // The same order, with the slices of a rank. Throws ConfigError if this sampler has slices already.
+  // Returns a sampler with the same order and the slices of a rank. Throws ConfigError if this sampler already has
+  // slices.
   std::shared_ptr<Sampler> for_rank(std::int64_t rank, std::int64_t world_size, std::int64_t shards = 0) const;
 
   std::int64_t num_samples() const { return options_.samples; }
@@ -41,13 +42,13 @@ class Sampler {
   std::uint64_t seed() const { return options_.seed.value_or(default_seed_); }
   // Throws ConfigError for an invalid position; the one after the last batch is valid.
   void check(std::int64_t epoch, std::int64_t batch) const;
-  // The part of the epoch's order that a batch covers, as far as it is this rank's. May be empty.
+  // The part of the epoch's order that is this rank's slice of a batch. May be empty.
   Span span(std::int64_t batch) const;
-  // The same for all ranks together. Never empty.
+  // The part of the epoch's order that a batch covers, over all ranks. Never empty.
   Span span_of_all(std::int64_t batch) const;
   // The order of an epoch's samples; nullptr means 0, 1, 2... The last two requested epochs are cached, because batches
-  // of the next epoch are prepared while the last ones of the current epoch are still being made. Up to 16 are cached
-  // while readers at that many epochs request them in turn.
+  // of the next epoch are prepared while the last ones of the current epoch are still being made. Up to 16 epochs are
+  // cached while readers at different epochs request them in turn.
   std::shared_ptr<const Order> order(std::int64_t epoch) const;
 
  private:
@@ -61,10 +62,11 @@ class Sampler {
   };
   void drop_beyond(std::size_t kept) const;
 
-  mutable std::mutex mutex_;                      // guards the members below
-  mutable std::vector<Known> known_;              // cached orders, most recently requested first
-  mutable std::vector<std::int64_t> dropped_;     // epochs dropped from known_, latest last
-  mutable std::size_t most_ = 2, since_use_ = 0;  // limit of known_; orders made since a third was used
+  mutable std::mutex mutex_;                   // guards the members below
+  mutable std::vector<Known> known_;           // cached orders, most recently requested first
+  mutable std::vector<std::int64_t> dropped_;  // epochs dropped from known_, latest last
+  // Limit of known_; orders made since an order beyond the first two was reused.
+  mutable std::size_t most_ = 2, since_use_ = 0;
 };
 
 }  // namespace composer::data::detail

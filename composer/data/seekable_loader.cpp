@@ -10,13 +10,13 @@ namespace composer::data::detail {
 SeekableLoader::SeekableLoader(std::shared_ptr<Sampler> sampler, Ahead ahead, MakeFor make_for)
     : sampler_(std::move(sampler)), ahead_(ahead), make_for_(std::move(make_for)), make_(make_for_(sampler_)) {}
 
-// With a sampler of its own, because two readers may have different seeds.
+// The new loader has a sampler of its own, because two readers may have different seeds.
 std::shared_ptr<Loader> SeekableLoader::for_rank(std::int64_t rank, std::int64_t world_size,
                                                  std::int64_t shards) const {
   return std::make_shared<SeekableLoader>(sampler_->for_rank(rank, world_size, shards), ahead_, make_for_);
 }
 
-// In a forked process the threads are gone, and what they held when it was forked stays held.
+// In a forked process the threads do not exist, and mutexes that they held stay locked; so the object is leaked.
 SeekableLoader::~SeekableLoader() {
   if (!is_other_process()) return;
   [[maybe_unused]] const ReadAhead* leaked = threads_.release();
@@ -38,7 +38,7 @@ void SeekableLoader::set_default_seed(std::uint64_t seed) {
   check_process();
   const std::lock_guard lock(mutex_);
   if (!sampler_->would_change(seed)) return;
-  threads_.reset();  // they make batches of the seed before, and read it
+  threads_.reset();  // the threads make batches with the old seed, and read it
   sampler_->set_default_seed(seed);
 }
 
@@ -70,7 +70,7 @@ std::optional<Batch> SeekableLoader::next() {
                                            ReadAhead::Position{epoch_, batch_}, make_);
     process_ = ::getpid();
   }
-  const std::int64_t batch = batch_++;  // an error is this batch's; the next call gives the next one
+  const std::int64_t batch = batch_++;  // if making it throws, the next call returns the following batch
   return threads_ ? threads_->next() : make_(epoch_, batch, StillWanted());
 }
 

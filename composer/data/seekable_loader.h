@@ -14,7 +14,7 @@
 
 namespace composer::data::detail {
 
-// A loader whose batches are made from their position alone: by next(), or ahead on background threads. Thread-safe:
+// A loader that makes each batch from its position alone: in next(), or ahead on background threads. Thread-safe:
 // concurrent calls wait for each other.
 class SeekableLoader final : public Loader {
  public:
@@ -25,8 +25,8 @@ class SeekableLoader final : public Loader {
   // Returns the function that makes the batches of this sampler; called once for each loader.
   using MakeFor = std::function<ReadAhead::Make(const std::shared_ptr<const Sampler>& sampler)>;
 
-  // With threads, the batches may be made by all of them at once, but not after the destructor. The threads start with
-  // the first next(). In a process forked after that, seek() and next() throw ConfigError.
+  // With threads, several batches may be made at once, but none after the destructor. The threads start with the first
+  // next(). In a process forked after that, seek() and next() throw ConfigError.
   SeekableLoader(std::shared_ptr<Sampler> sampler, Ahead ahead, MakeFor make_for);
   ~SeekableLoader() override;
   SeekableLoader(const SeekableLoader&) = delete;
@@ -41,7 +41,7 @@ class SeekableLoader final : public Loader {
   std::optional<std::int64_t> num_batches() const override { return sampler_->num_batches(); }
   std::optional<std::int64_t> batch_size() const override { return sampler_->batch_size(); }
   std::vector<std::int64_t> sample_indices(std::int64_t epoch, std::int64_t batch) const override;
-  std::int64_t num_samples() const { return sampler_->num_samples(); }  // of all ranks
+  std::int64_t num_samples() const { return sampler_->num_samples(); }  // over all ranks
   bool shuffles() const { return sampler_->shuffles(); }
 
  private:

@@ -18,23 +18,23 @@ struct ReadingPosition {
 };
 
 struct SharedLoader::Readers {
-  std::atomic<bool> busy = false;  // a thread is inside of the loader
-  // Of the loader, and read by the thread that is inside; unset: unknown.
+  std::atomic<bool> busy = false;  // a thread is using the loader
+  // Position and seed of the loader, used by the thread that is inside; unset: unknown.
   std::optional<ReadingPosition> position;
   std::optional<std::uint64_t> seed;
 
-  std::mutex mutex;  // of the following
+  std::mutex mutex;  // guards the members below
   std::vector<std::thread::id> leased;
 };
 
-// One thread's time inside of the loader.
+// The time during which one thread uses the loader.
 class SharedLoader::Call {
  public:
   Call(Readers& readers, const std::string& label) : readers_(readers) {
     if (!enter(readers))
       throw ConfigError(label, " loader: two threads read it at the same time; give each trainer a loader of its own");
   }
-  explicit Call(Readers& readers) : readers_(readers) {}  // that it has entered
+  explicit Call(Readers& readers) : readers_(readers) {}  // enter() has returned true
   static bool enter(Readers& readers) { return !readers.busy.exchange(true, std::memory_order_acquire); }
   ~Call() { readers_.busy.store(false, std::memory_order_release); }
   Call(const Call&) = delete;
@@ -57,7 +57,7 @@ SharedLoader::SharedLoader(std::shared_ptr<Loader> loader) : loader_(std::move(l
 
 void SharedLoader::set_default_seed(std::uint64_t seed) {
   seed_ = seed;
-  if (!loader_ || !Call::enter(*readers_)) return;  // the next read sets it
+  if (!loader_ || !Call::enter(*readers_)) return;  // if it is in use, the next read() sets the seed
   const Call call(*readers_);
   adopt_seed();
 }
@@ -86,7 +86,7 @@ std::optional<Batch> SharedLoader::read(const std::string& label, std::int64_t e
     loader_->seek(epoch, batch);
     readers_->position = wanted;
   }
-  std::optional<Batch> read = loader_->next();  // an error is this batch's: a reader that goes on gets the next one
+  std::optional<Batch> read = loader_->next();  // if it throws, a reader that continues gets the following batch
   readers_->position = {epoch, batch + (read ? 1 : 0)};
   return read;
 }

@@ -9,9 +9,9 @@
 
 namespace composer::data {
 
-// One reader of a loader that may have several. Each reader names the batch to read, and the loader is repositioned if
-// another reader has moved it or given it another seed, so two trainers that take turns on one loader both get every
-// batch, each in its own order. Copies are the same reader.
+// One reader of a loader that may have several readers. Each reader names the batch to read. If another reader has
+// moved the loader or given it another seed, the loader is repositioned, so two trainers that use one loader in turns
+// both get every batch, each in its own order. Copies are the same reader.
 class SharedLoader {
  public:
   SharedLoader() = default;  // without a loader
@@ -30,12 +30,12 @@ class SharedLoader {
   class Call;
   void adopt_seed() const;
   std::shared_ptr<Loader> loader_;
-  std::optional<std::uint64_t> seed_;  // unset: the loader keeps the one that it has
-  std::shared_ptr<Readers> readers_;   // shared by all readers of the loader; found by its address
+  std::optional<std::uint64_t> seed_;  // unset: the loader keeps its seed
+  std::shared_ptr<Readers> readers_;   // shared by all readers of this loader; found by its address
 };
 
 // Reserves a loader for the calling thread while this object lives, e.g. for a fit. One thread may have several leases.
-// A lease moves to another thread with the trainer that has it.
+// A lease moves to another thread together with the trainer that owns it.
 class LoaderLease {
  public:
   LoaderLease() noexcept;  // without a loader
@@ -44,7 +44,7 @@ class LoaderLease {
   LoaderLease(LoaderLease&& other) noexcept;
   LoaderLease& operator=(LoaderLease&& other) noexcept;
   ~LoaderLease();
-  void move_here();  // from now on the lease is the calling thread's
+  void move_here();  // makes the calling thread the owner of the lease
 
  private:
   struct Entry;

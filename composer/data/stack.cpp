@@ -12,7 +12,7 @@
 namespace composer::data::detail {
 namespace {
 
-// Of one name, in all samples.
+// The tensors with this name, one from each sample.
 std::vector<at::Tensor> parts_of(const std::string& name, const std::vector<Sample>& samples,
                                  std::span<const std::int64_t> indices) {
   std::vector<at::Tensor> parts;

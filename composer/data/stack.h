@@ -16,7 +16,8 @@ class Stack {
   // Parameters as for BatchMemory.
   Stack(std::size_t keep, bool pin_memory) : keep_(keep), pin_memory_(pin_memory) {}
 
-  // Throws DataError unless all samples have the same names, dtypes and shapes; `indices` are those of the samples.
+  // Throws DataError unless all samples have the same names, dtypes and shapes. `indices` are the indices of the
+  // samples.
   Batch operator()(const std::vector<Sample>& samples, std::span<const std::int64_t> indices);
 
  private:
