@@ -32,7 +32,7 @@ at::Tensor LayerImpl::observed(const at::Tensor& x) {
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
     const LayerImpl& layer;
-    Observer& observer = *layer.observer_;  // also if it is replaced meanwhile
+    Observer& observer = *layer.observer_;  // a reference, because it may be replaced meanwhile
   };
   const Scope scope(*this);
   return call_(*this, x);
@@ -51,7 +51,8 @@ void LayerImpl::put(std::shared_ptr<torch::nn::Module> module, torch::nn::AnyMod
 void LayerImpl::hold(const LayerImpl& other) { put(other.module_, other.any_, other.call_); }
 
 void LayerImpl::refresh() {
-  static_cast<void>(module_->name());  // libtorch finds it out at the first call, and would find this class's here
+  // libtorch determines the name at the first call, and after the assignment it would find this class's.
+  static_cast<void>(module_->name());
   Module::operator=(*module_);
 }
 
@@ -89,7 +90,7 @@ std::shared_ptr<torch::nn::Module> LayerImpl::clone(const std::optional<torch::D
   return copy;
 }
 
-// When a parent that has been made anew gets the weights of the parent that it is a clone of.
+// Called when a new parent takes over the contents of the parent that it is a clone of.
 void LayerImpl::clone_(torch::nn::Module& other, const std::optional<torch::Device>& device) {
   hold(dynamic_cast<LayerImpl&>(*other.clone(device)));
 }

@@ -16,16 +16,16 @@ namespace composer {
 
 class LayerImpl;
 
-// A module that is called with one tensor and returns one.
+// A module whose forward() takes one tensor and returns one.
 template <class Module>
 concept MapsTensor = std::derived_from<Module, torch::nn::Module> && !std::same_as<Module, LayerImpl> &&
                      requires(Module & module, const at::Tensor& x) {
   { module.forward(x) } -> std::convertible_to<at::Tensor>;
 };
 
-// What a Layer points to. It has the parameters, buffers and children of the module that it holds (the same tensors and
-// modules, under the same names): `conv1.weight` is called so with and without it, and a parent that has registered it
-// need not know of a replacement.
+// The object that a Layer points to. It has the parameters, buffers and children of the module that it holds (the same
+// tensors and modules, under the same names): `conv1.weight` has this name with and without a Layer, and a parent need
+// not know that a module was replaced.
 class COMPOSER_EXPORT LayerImpl final : public torch::nn::Module {
  public:
   template <MapsTensor M>
@@ -33,7 +33,7 @@ class COMPOSER_EXPORT LayerImpl final : public torch::nn::Module {
     hold(std::move(module));
   }
   explicit LayerImpl(torch::nn::AnyModule module);  // an entry of a torch::nn::Sequential
-  // For a module that cannot be called here, because only its parent knows its type: forward() throws.
+  // Holds a module that cannot be called here, because only its parent knows its type: forward() throws.
   struct CannotBeCalled {};
   LayerImpl(std::shared_ptr<torch::nn::Module> module, CannotBeCalled);
   ~LayerImpl() override;
@@ -43,17 +43,18 @@ class COMPOSER_EXPORT LayerImpl final : public torch::nn::Module {
     return observer_ ? observed(x) : call_(*this, x);
   }
 
-  // Puts another module there, in the mode (training or evaluation) of the one before. Throws ConfigError for null.
+  // Replaces the held module. The new one gets the mode (training or evaluation) of the old one. Throws ConfigError for
+  // null.
   template <MapsTensor M>
   void hold(std::shared_ptr<M> module) {
     put(std::move(module), {}, [](LayerImpl& self, const at::Tensor& x) -> at::Tensor {
       return static_cast<M*>(self.module_.get())->forward(x);
     });
   }
-  void hold(const LayerImpl& other);  // what the other one holds
+  void hold(const LayerImpl& other);  // holds the module that `other` holds
 
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
-  // get<torch::nn::Conv2d>(): what it holds, or an empty holder if that is of another type.
+  // get<torch::nn::Conv2d>(): the held module, or an empty holder if it has another type.
   template <class Holder>
   Holder get() const {
     return Holder(std::dynamic_pointer_cast<typename Holder::ContainedType>(module_));
@@ -65,16 +66,16 @@ class COMPOSER_EXPORT LayerImpl final : public torch::nn::Module {
 
   bool was_called() const { return was_called_; }  // since the last hold()
 
-  // Called on the thread that calls forward(), before and after it, also if it throws.
+  // Called before and after each forward(), also if it throws, on the thread that calls it.
   class Observer {
    public:
     virtual ~Observer() = default;
     virtual void begin(const LayerImpl& layer) = 0;
     virtual void end(const LayerImpl& layer) = 0;
   };
-  // Null: none. The observer must exist until it is replaced. A clone has none.
+  // Null: no observer. The observer must exist until it is replaced. A clone has no observer.
   void observe(Observer* observer) { observer_ = observer; }
-  // To be called after the module that it holds has registered or replaced something of its own.
+  // Call this after the held module has registered or replaced a parameter, buffer or child.
   void refresh();
 
   void train(bool on = true) override;
@@ -97,11 +98,11 @@ class COMPOSER_EXPORT LayerImpl final : public torch::nn::Module {
   bool was_called_ = false;
   Observer* observer_ = nullptr;
   std::shared_ptr<torch::nn::Module> module_;
-  torch::nn::AnyModule any_;  // how to call the module, if its type is not known here
+  torch::nn::AnyModule any_;  // calls the module, if its type is not known here
 };
 
-// A place in a model for any module that maps a tensor to a tensor; algorithms may replace what it holds. A model
-// declares its layers so, one line for each:
+// A place in a model for any module that maps a tensor to a tensor; algorithms may replace the module that it holds. A
+// model declares each of its layers in one line:
 //
 //   struct Net : torch::nn::Module {
 //     composer::Layer conv{this, "conv", torch::nn::Conv2d(3, 16, 3)};
@@ -118,18 +119,18 @@ struct COMPOSER_EXPORT Layer : torch::nn::ModuleHolder<LayerImpl> {
   Layer(std::shared_ptr<M> module) : Base(std::make_shared<LayerImpl>(std::move(module))) {}
   template <MapsTensor M>
   Layer(const torch::nn::ModuleHolder<M>& module) : Layer(module ? module.ptr() : nullptr) {}
-  // Registers the place with its parent.
+  // Registers the layer with its parent.
   template <class Module>
   Layer(torch::nn::Module* parent, std::string name, Module&& module) : Layer(std::forward<Module>(module)) {
     parent->register_module(std::move(name), ptr());
   }
 
   at::Tensor operator()(const at::Tensor& x) const { return impl_->forward(x); }
-  // A new place with what this one holds, for a module that wraps it.
+  // A new Layer with the module of this one, for a module that wraps it.
   Layer lift() const;
 };
 
-// The module itself, whether it stands in a Layer or not: for code that asks for types.
+// Returns the module in a Layer, or the module itself if it is not in one: for code that checks types.
 COMPOSER_EXPORT torch::nn::Module& bare(torch::nn::Module& module);
 COMPOSER_EXPORT const torch::nn::Module& bare(const torch::nn::Module& module);
 

@@ -8,9 +8,9 @@
 
 namespace composer {
 
-// All modules of one type below a module, with their names: modules_of<torch::nn::BatchNorm2d>(*model). It finds those
-// that stand in a Layer, as all of the ready models do, too. For these, libtorch's module->as<torch::nn::BatchNorm2d>()
-// is null, because what the parent lists is the Layer.
+// All modules of one type below a module, with their names: modules_of<torch::nn::BatchNorm2d>(*model). It also finds
+// modules in Layers, such as all modules of the ready models; libtorch's module->as<torch::nn::BatchNorm2d>() is null
+// for these, because the parent's child is the Layer.
 template <class Holder>
 auto modules_of(const torch::nn::Module& root) {
   using Module = typename Holder::ContainedType;

@@ -17,14 +17,14 @@ namespace {
 
 using torch::nn::Module;
 
-// As torch prints it, without what is below it.
+// The module as torch prints it, without its children.
 std::string text_of(const Module& module) {
   util::OutText stream;
   module.pretty_print(stream);
   return stream.str();
 }
 
-// Counts of batches stay whole numbers.
+// Converts to the device and floating-point type of `like`; whole numbers, such as counts of batches, keep their type.
 void move(const at::Tensor& tensor, const at::Tensor& like) {
   const auto type = at::isFloatingType(tensor.scalar_type()) ? like.scalar_type() : tensor.scalar_type();
   tensor.set_data(tensor.detach().to(like.device(), type));
@@ -40,12 +40,12 @@ bool move_to_parameters(const Module& like, Module& now) {
   return false;
 }
 
-// New weights and buffers are made on the CPU in libtorch's default type.
+// Moves new weights and buffers, which libtorch makes on the CPU in its default type.
 void move_to_where(const Module& before, const Module& model, Module& now) {
   if (!move_to_parameters(before, now)) move_to_parameters(model, now);
 }
 
-// What a Layer shows of the module that it holds may have been replaced below it.
+// Updates all Layers: modules below the one that a Layer holds may have been replaced.
 void refresh_all(Module& module, std::set<const Module*>& seen) {
   if (!seen.insert(&module).second) return;
   for (const auto& child : bare(module).children())
@@ -63,7 +63,7 @@ class ModuleReplacer {
     Module& inside = bare(parent);
     auto* const sequential = inside.as<torch::nn::Sequential>();
     std::size_t index = 0;
-    for (const auto& child : inside.named_children()) {  // as they were: what a policy brings in is not visited
+    for (const auto& child : inside.named_children()) {  // a copy of the list, so new modules are not visited
       const std::size_t at = index++;
       if (!child.value() || (leaves_alone_ && leaves_alone_(bare(*child.value())))) continue;
       const std::string name = prefix.empty() ? child.key() : prefix + "." + child.key();
@@ -85,11 +85,11 @@ class ModuleReplacer {
   Replacements result() && { return std::move(result_); }
 
  private:
-  // The same for every place that holds this module.
+  // Returns the same result for every place that holds this module.
   Layer replacement_for(const std::string& name, const Layer& place) {
     const auto known = answers_.find(place->module().get());
     if (known != answers_.end()) return known->second;
-    kept_alive_.push_back(place->module());  // its address stays its own
+    kept_alive_.push_back(place->module());  // keeps its address from being reused
     Layer now = policy_(name, place);
     answers_.emplace(kept_alive_.back().get(), now);
     return now;

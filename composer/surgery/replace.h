@@ -10,51 +10,50 @@
 
 namespace composer {
 
-// Decides what stands in the place called `name` ("layer1.0.conv1") from now on: a null Layer leaves what is there. It
-// may wrap what the place holds, as place.lift(), but must not change it: it is asked about modules that cannot be
-// replaced as well, to report them.
+// Returns the module for the place called `name` ("layer1.0.conv1"); a null Layer keeps the module that is there. The
+// new module may wrap the old one, by place.lift(). The policy must not change the old module, because it is also
+// called for modules that cannot be replaced, to report them.
 using ReplacementPolicy = std::function<Layer(const std::string& name, const Layer& place)>;
 
-// The policy, for places that hold a module of this kind only: only<torch::nn::Conv2d>(policy).
+// Applies a policy only to places that hold a module of this type: only<torch::nn::Conv2d>(policy).
 template <class Holder>
 ReplacementPolicy only(ReplacementPolicy policy) {
   return [policy = std::move(policy)](const std::string& name, const Layer& place) {
     return place->as<typename Holder::ContainedType>() ? policy(name, place) : Layer();
   };
 }
-// The policy, for places whose whole name fits the pattern: * stands for any characters, ? for one.
+// Applies a policy only to places whose whole name matches the pattern: * stands for any characters, ? for one.
 COMPOSER_EXPORT ReplacementPolicy named(std::string pattern, ReplacementPolicy policy);
 
 struct Replacement {
-  std::string name;           // of the place
-  std::string before, after;  // what stood there and what stands there now, as torch prints it
+  std::string name;           // name of the place
+  std::string before, after;  // the old and the new module, as torch prints them
   Layer place;
 };
 
-// What a policy has done to a model.
+// The changes that a policy made to a model.
 struct COMPOSER_EXPORT Replacements {
   std::vector<Replacement> made;
-  // Modules that the policy would have replaced, but which their parents hold in typed members.
+  // Modules that the policy would have replaced, but whose parents hold them in typed members.
   std::vector<std::string> out_of_reach;
 
   std::string table() const;  // one line for each replacement
-  // Places whose new module was never called since: the model calls what it had registered there through a pointer of
-  // its own.
+  // Places whose new module has never been called: the model calls the old module through a pointer of its own.
   std::vector<std::string> never_called() const;
 };
 
-// Whether a module, and what is below it, is to be left alone.
+// Whether to skip a module and everything below it.
 using LeavesAlone = std::function<bool(const torch::nn::Module& module)>;
 
-// Asks the policy about every module below the model, outer before inner, and puts what it returns into the module's
-// place. A place is a Layer or an entry of a torch::nn::Sequential; one that several parents share is asked about once.
-// New modules get the device and the floating-point type of those before them, or of the model if those have none. What
-// `leaves_alone` accepts is not visited: name the types that the policy makes, so that applying it twice changes
-// nothing more.
+// Calls the policy for every module below the model, outer modules before inner ones, and replaces the module by the
+// result. A place is a Layer or an entry of a torch::nn::Sequential. For a module that several parents share, the
+// policy is called once. New modules get the device and the floating-point type of the ones they replace, or of the
+// model if those have no parameters. Modules that `leaves_alone` accepts are not visited: accept the types that the
+// policy makes, so that applying it a second time changes nothing.
 COMPOSER_EXPORT Replacements replace_modules(torch::nn::Module& model, const ReplacementPolicy& policy,
                                              const LeavesAlone& leaves_alone = {});
 
-// As above; leaves modules of the types `Made` alone.
+// Like the function above; skips modules of the types `Made`.
 template <class... Made>
 requires(sizeof...(Made) > 0) Replacements replace_modules(torch::nn::Module& model, const ReplacementPolicy& policy) {
   return replace_modules(model, policy, [](const torch::nn::Module& module) {

@@ -23,7 +23,7 @@ at::Tensor ResidualBlock::forward(const at::Tensor& x) {
   if (keep < 1 && is_training()) {
     if (drop_ == Drop::BATCH) {
       decides_on_host("a block is dropped or kept by a random number of the host");
-      // A shortcut that is x itself must not be written into.
+      // If the branch is dropped, the result must not be written into a shortcut that is x itself.
       if (at::rand({}, at::kDouble).item<double>() >= keep) {
         at::Tensor y = shortcut(x);
         return finish(y.is_same(x) ? y.clone() : std::move(y));
@@ -32,7 +32,7 @@ at::Tensor ResidualBlock::forward(const at::Tensor& x) {
       at::Tensor y = branch(x);
       std::vector<std::int64_t> shape(static_cast<std::size_t>(y.dim()), 1);
       shape[0] = y.size(0);
-      // bfloat16 has no numbers between 0.996 and 1
+      // Draws in float, because bfloat16 has no numbers between 0.996 and 1.
       const at::ScalarType type = y.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
       y = y * at::rand(shape, y.options().dtype(type)).add_(keep).floor_().to(y.scalar_type());
       return finish(add(std::move(y), shortcut(x)));

@@ -7,20 +7,20 @@
 
 namespace composer {
 
-// A block of a residual net, finish(shortcut(x) + branch(x)), whose branch can be dropped while it trains (stochastic
-// depth, arXiv:1603.09382). A block that derives from it takes part in algorithms::StochasticDepth.
+// A block of a residual net, finish(shortcut(x) + branch(x)), whose branch can be dropped in training (stochastic
+// depth, arXiv:1603.09382). algorithms::StochasticDepth works on modules that derive from this class.
 class COMPOSER_EXPORT ResidualBlock : public torch::nn::Module {
  public:
   enum class Drop : std::uint8_t {
-    BATCH,   // for all samples of a microbatch at once, which saves the branch's time
-    SAMPLE,  // for each sample by itself
+    BATCH,   // for all samples of a microbatch together, which saves the branch's time
+    SAMPLE,  // for each sample separately
   };
 
   ~ResidualBlock() override;
 
-  // With a drop rate of 0: shortcut and branch. Otherwise, in training the branch is left out with that probability; in
-  // evaluation it is multiplied by the probability that it is kept. Random numbers come from libtorch's generator of
-  // the CPU (BATCH) or of the input's device (SAMPLE).
+  // With a drop rate of 0, adds shortcut and branch. Otherwise, the branch is dropped with that probability in
+  // training, and multiplied by the probability of keeping it in evaluation. Random numbers come from libtorch's
+  // generator of the CPU (BATCH) or of the input's device (SAMPLE).
   at::Tensor forward(const at::Tensor& x);
 
   // Throws ConfigError unless 0 <= rate <= 1.

@@ -12,7 +12,7 @@
 namespace composer {
 namespace {
 
-constexpr std::size_t kNamed = 5;  // modules in a warning
+constexpr std::size_t kNamed = 5;  // number of modules named in a warning
 
 }  // namespace
 

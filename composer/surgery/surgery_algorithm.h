@@ -8,8 +8,8 @@
 
 namespace composer {
 
-// The base of algorithms that replace modules of the model. They do it at INIT: the trainer makes the optimizer after
-// that, of the parameters that the model then has, or refits a ready one (optim/refit.h). Logs the replacements as the
+// The base of algorithms that replace modules of the model. They do so at INIT. The trainer then makes the optimizer
+// from the parameters that the model has, or adapts an existing optimizer (optim/refit.h). Logs the replacements as the
 // table surgery/<name>. Warns if nothing was replaced, if modules in typed members could not be replaced, and, once, if
 // a new module is not called in the first batches.
 class COMPOSER_EXPORT SurgeryAlgorithm : public Algorithm {
@@ -24,11 +24,11 @@ class COMPOSER_EXPORT SurgeryAlgorithm : public Algorithm {
 
  protected:
   explicit SurgeryAlgorithm(std::string name);
-  // Replaces modules of state.model. The other fields are those at INIT.
+  // Replaces modules of state.model, at INIT.
   virtual Replacements operate(State& state) const = 0;
-  // Logs what was replaced in numbers.
+  // Logs numbers that describe the replacements.
   virtual void log(const Replacements& done, Logger& logger) const = 0;
-  // Completes "no module was replaced: there is ...".
+  // Completes the warning "no module was replaced: there is ...".
   virtual std::string nothing_found() const = 0;
 
  private:
@@ -37,7 +37,7 @@ class COMPOSER_EXPORT SurgeryAlgorithm : public Algorithm {
 
   std::string name_;
   Replacements done_;
-  std::int64_t batches_left_ = 0;  // until the new modules must have been called
+  std::int64_t batches_left_ = 0;  // batches until the new modules must have been called
 };
 
 }  // namespace composer
