@@ -91,7 +91,7 @@ class BertSelfAttention final : public torch::nn::Module {
   Layer query_, key_, value_;
 };
 
-// What follows attention and the feed-forward layer: back to the width of the block, plus what went in.
+// The layers after attention or the feed-forward layer: a projection to the width of the block, plus the block's input.
 class Output final : public torch::nn::Module {
  public:
   Output(std::int64_t in, std::int64_t width, double dropout)
@@ -184,7 +184,8 @@ class Body final : public torch::nn::Module, public LearnsPositions {
         pooler_(this, "pooler", std::make_shared<Pooler>(options.width)) {}
 
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor* types, const at::Tensor* kept) {
-    // [N, 1, 1, T]: the keys that each token looks at; with a bias on the scores [1 or N, heads, T, T]
+    // The keys that each token sees, bool [N, 1, 1, T]; with a bias on the scores, that bias with -inf at padding, [1
+    // or N, heads, T, T].
     std::optional<at::Tensor> mask;
     if (kept) {
       if (kept->sizes() != tokens.sizes())

@@ -39,7 +39,7 @@ Losses Classifier::loss(const Outputs& outputs, const Batch& batch) {
   return options_.loss_fn(outputs.only(), batch.at(options_.target));
 }
 
-// Unknown where the targets are made later, by microbatch_transforms.
+// The weight is unknown if the targets are made later, by microbatch_transforms.
 LossWeight Classifier::loss_weight(const Batch& batch) const {
   const at::Tensor* target = batch.find(options_.target);
   if (!target || !options_.loss_weight) return {};

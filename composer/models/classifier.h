@@ -17,13 +17,14 @@
 namespace composer::models {
 
 struct ClassifierOptions {
-  std::int64_t num_classes = 0;               // required unless both kinds of metrics are given
+  std::int64_t num_classes = 0;               // required unless both train_metrics and val_metrics are given
   std::optional<Metrics> train_metrics = {};  // default: MulticlassAccuracy
   std::optional<Metrics> val_metrics = {};    // default: CrossEntropy, MulticlassAccuracy
   // Loss of (logits, targets), a mean over the batch; unset: soft_cross_entropy.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss_fn = {};
-  // What that mean is over; unset: with a loss_fn the samples, else the targets that are not -100 (target_weight). In a
-  // derived class with a loss() of its own, a loss_weight without a loss_fn is that of this loss().
+  // The divisor of that mean. Unset: with a loss_fn the number of samples, otherwise the number of targets that are not
+  // -100 (target_weight). In a derived class that overrides loss(), a loss_weight without a loss_fn describes that
+  // loss().
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
   std::string input = "input", target = "target";  // names of the tensors in the batch
   StateDict hyperparameters = {};                  // what Model::local_hparams() returns
@@ -31,7 +32,8 @@ struct ClassifierOptions {
 
 // Makes a trainable model of any torch module with `at::Tensor forward(at::Tensor)` that returns logits [N, C, ...],
 // including torch::nn::Sequential, or with `at::Tensor forward(const Batch&)`. The module is registered as "module".
-// loss_weight() is that of this class's loss(): in a derived class whose loss() does not call it, the samples count.
+// loss_weight() describes this class's loss(). If a derived class's loss() does not call it, parts of a batch are
+// weighted by their samples.
 class COMPOSER_EXPORT Classifier : public Model {
  public:
   template <class Module>
@@ -57,8 +59,8 @@ class COMPOSER_EXPORT Classifier : public Model {
 
   ClassifierOptions options_;
   detail::ModuleCall forward_;  // forward() of the registered module
-  bool weighs_own_loss_;        // loss_weight() holds where loss() runs, which a derived class may override
-  std::shared_ptr<std::uint64_t> runs_ = std::make_shared<std::uint64_t>(0);  // of loss()
+  bool weighs_own_loss_;        // whether loss_weight() is valid only where this class's loss() runs
+  std::shared_ptr<std::uint64_t> runs_ = std::make_shared<std::uint64_t>(0);  // calls of loss()
 };
 
 }  // namespace composer::models

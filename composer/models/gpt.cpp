@@ -29,7 +29,7 @@ LayerNorm gpt_layer_norm(std::int64_t width) { return LayerNorm(torch::nn::Layer
 
 class GptAttention : public torch::nn::Module {
  public:
-  // The bias of the model: empty unless it replaces the learned positions.
+  // `bias` is the model's; empty unless it replaces the learned positions.
   GptAttention(const GptOptions& options, const PositionBias& bias)
       : heads_(options.heads),
         bias_(&bias),
@@ -125,7 +125,7 @@ class Gpt : public torch::nn::Module, public LearnsPositions {
   }
 
  private:
-  // Matrices that add to the residual stream start smaller, the more there are.
+  // Scales down the initial matrices that add to the residual stream, depending on the number of blocks.
   void initialise(std::int64_t depth) {
     constexpr double kStddev = 0.02;
     for (auto& parameter : named_parameters()) {

@@ -16,11 +16,11 @@ struct LanguageModelOptions {
   StateDict hyperparameters = {};                      // what Model::local_hparams() returns
 };
 
-// Those of a Classifier whose loss is the mean over the tokens of a microbatch, with LanguageCrossEntropy and, in
-// evaluation, LanguagePerplexity as its metrics. Throws ConfigError.
+// The options of a Classifier whose loss is the mean over the tokens of a microbatch, with LanguageCrossEntropy and, in
+// evaluation, LanguagePerplexity as metrics. Throws ConfigError for options out of range.
 COMPOSER_EXPORT ClassifierOptions classifier_options(LanguageModelOptions options);
 
-// As Classifier, of a module that maps tokens, int64 [N, T], to logits [N, T, vocabulary] of the next tokens. The
+// Like Classifier, for a module that maps tokens, int64 [N, T], to logits [N, T, vocabulary] of the next tokens. The
 // targets are the following tokens, int64 [N, T]; -100 is ignored.
 class COMPOSER_EXPORT LanguageModel final : public Classifier {
  public:

@@ -9,10 +9,12 @@
 namespace composer::models {
 
 struct MlpOptions {
-  std::vector<std::int64_t> features = {784, 128, 10};  // sizes of the input and of each hidden layer; classes
+  // Size of the input, sizes of the hidden layers, number of classes.
+  std::vector<std::int64_t> features = {784, 128, 10};
 };
 
-// Linear layers fc1, fc2, ... with ReLU between them. Inputs [N, ...] are flattened. Initialised as torch::nn::Linear.
+// Linear layers fc1, fc2, ... with ReLU between them. Inputs [N, ...] are flattened. Initialised like
+// torch::nn::Linear.
 COMPOSER_EXPORT std::shared_ptr<Classifier> mlp(MlpOptions options = {});
 
 }  // namespace composer::models

@@ -9,10 +9,10 @@ namespace composer::models {
 
 struct MnistCnnOptions {
   std::int64_t num_classes = 10;
-  double dropout1 = 0.25, dropout2 = 0.5;  // after pooling; before the last layer; both in [0, 1)
+  double dropout1 = 0.25, dropout2 = 0.5;  // after pooling, and before the last layer; each in [0, 1)
 };
 
-// The net of the MNIST examples for images [N, 1, 28, 28]: conv1 (3x3, 32), conv2 (3x3, 64), max-pool 2, fc1 (128),
+// The network of the MNIST examples for images [N, 1, 28, 28]: conv1 (3x3, 32), conv2 (3x3, 64), max-pool 2, fc1 (128),
 // fc2.
 COMPOSER_EXPORT std::shared_ptr<Classifier> mnist_cnn(MnistCnnOptions options = {});
 

@@ -8,7 +8,7 @@
 
 namespace composer::models::detail {
 
-// forward() of a module, given the batch or the tensor in it that is called `input`.
+// Calls forward() of a module with the batch, or with the tensor in it that is called `input`.
 using ModuleCall = std::function<at::Tensor(const Batch& batch, const std::string& input)>;
 
 template <class Module, class Input>
@@ -16,10 +16,10 @@ constexpr bool kTakes = requires {
   static_cast<at::Tensor (Module::*)(Input)>(&Module::forward);
 };
 
-// The module must live as long as what this returns.
+// The module must outlive the returned function.
 template <class Module>
 ModuleCall call_of(Module* module) {
-  // Sequential::forward takes anything.
+  // Sequential::forward accepts any argument, so it must not count as taking a Batch.
   if constexpr (kTakes<Module, const Batch&> && !kTakes<Module, const at::Tensor&>)
     return [module](const Batch& batch, const std::string&) { return module->forward(batch); };
   else

@@ -22,15 +22,15 @@ struct RegressorOptions {
   std::optional<Metrics> val_metrics = {};    // default: MeanSquaredError, MeanAbsoluteError
   // Loss of (outputs, targets), a mean over the batch; unset: the mean squared error.
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_fn = {};
-  // What that mean is over; unset: with a loss_fn the samples, else the elements of the targets. In a derived class
-  // with a loss() of its own, a loss_weight without a loss_fn is that of this loss().
+  // The divisor of that mean. Unset: with a loss_fn the number of samples, otherwise the number of elements of the
+  // targets. In a derived class that overrides loss(), a loss_weight without a loss_fn describes that loss().
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
   std::string input = "input", target = "target";  // names of the tensors in the batch
   StateDict hyperparameters = {};                  // what Model::local_hparams() returns
 };
 
-// As Classifier, of a module that returns numbers of the targets' shape. Other shapes are a DataError: libtorch would
-// compare each output [N, 1] with each target [N].
+// Like Classifier, for a module that returns numbers of the targets' shape. Other shapes are a DataError: libtorch
+// would compare each output [N, 1] with each target [N].
 class COMPOSER_EXPORT Regressor : public Model {
  public:
   template <class Module>
@@ -53,8 +53,8 @@ class COMPOSER_EXPORT Regressor : public Model {
 
   RegressorOptions options_;
   detail::ModuleCall forward_;  // forward() of the registered module
-  bool weighs_own_loss_;        // loss_weight() holds where loss() runs, which a derived class may override
-  std::shared_ptr<std::uint64_t> runs_ = std::make_shared<std::uint64_t>(0);  // of loss()
+  bool weighs_own_loss_;        // whether loss_weight() is valid only where this class's loss() runs
+  std::shared_ptr<std::uint64_t> runs_ = std::make_shared<std::uint64_t>(0);  // calls of loss()
 };
 
 }  // namespace composer::models

@@ -10,7 +10,7 @@
 
 namespace composer::models::detail {
 
-// A branch and a shortcut, which is a 1x1 convolution with batch norm where the shape changes.
+// A residual block whose shortcut is a 1x1 convolution with batch norm if the shape changes.
 class ShortcutBlock : public ResidualBlock {
  protected:
   void register_shortcut(std::int64_t in, std::int64_t out, std::int64_t stride);
@@ -34,7 +34,8 @@ class BasicBlock final : public ShortcutBlock {
   Layer conv1_, bn1_, conv2_, bn2_;
 };
 
-// A 3x3 convolution of `width` channels between two of 1x1, of which the second has four times as many.
+// A 3x3 convolution of `width` channels between two 1x1 convolutions, the second of which has four times as many
+// channels.
 class Bottleneck final : public ShortcutBlock {
  public:
   static constexpr std::int64_t kExpansion = 4;
@@ -50,11 +51,11 @@ struct ResidualNetOptions {
   std::int64_t num_classes, in_channels;
   std::int64_t width;  // channels of the first stage; each further stage has twice as many and half the size
   std::vector<std::int64_t> blocks;  // number per stage
-  bool bottlenecks = false;          // instead of basic blocks
+  bool bottlenecks = false;          // use bottlenecks instead of basic blocks
   bool small_images;                 // start with a 3x3 convolution instead of 7x7 with stride 2 and max-pooling
 };
 
-// Modules are named as in torchvision's ResNets: conv1, bn1, layer1, layer2, ..., fc. Initialised by libtorch's
+// Modules have the names of torchvision's ResNets: conv1, bn1, layer1, layer2, ..., fc. Initialised by libtorch's
 // defaults.
 class ResidualNet : public torch::nn::Module {
  public:

@@ -14,9 +14,9 @@ struct ResNetOptions {
   bool small_images = false;  // start with a 3x3 convolution without pooling, for images of about 32x32 pixels
 };
 
-// The residual net for photographs (He et al. 2016): conv1 (7x7, stride 2), max-pool, four stages with 64 to 512
-// channels (basic blocks) or, from depth 50, with 256 to 2048 (bottlenecks, whose 3x3 convolution has the stride), the
-// mean over the image, fc. Parameters are named, shaped and initialised as those of torchvision's resnet18 to
+// The residual net for photographs (He et al. 2016): conv1 (7x7, stride 2), max-pool, four stages, the mean over the
+// image, fc. The stages have 64 to 512 channels (basic blocks) or, from depth 50, 256 to 2048 (bottlenecks, whose 3x3
+// convolution has the stride). Parameters have the names, shapes and initialisation of torchvision's resnet18 to
 // resnet152. Accepts any image size and both memory formats.
 COMPOSER_EXPORT std::shared_ptr<Classifier> resnet(ResNetOptions options = {});
 

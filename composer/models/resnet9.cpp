@@ -50,7 +50,7 @@ class Net final : public torch::nn::Module {
   void pool() { add(torch::nn::MaxPool2d(2)); }
 
   torch::nn::Sequential body_;
-  std::vector<Layer> layers_;  // of body_
+  std::vector<Layer> layers_;  // the layers of body_, in order
   Layer fc_;
 };
 

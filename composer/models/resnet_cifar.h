@@ -14,8 +14,8 @@ struct ResNetCifarOptions {
 };
 
 // The residual net for small images (He et al. 2016, section 4.2): conv1, three stages of n blocks with 16, 32 and 64
-// channels, the mean over the image, fc. Where the width changes the shortcut is a 1x1 convolution with batch norm.
-// Parameters are named as in torchvision's ResNets. Accepts any image size and both memory formats.
+// channels, the mean over the image, fc. If the width changes, the shortcut is a 1x1 convolution with batch norm.
+// Parameters have the names of torchvision's ResNets. Accepts any image size and both memory formats.
 COMPOSER_EXPORT std::shared_ptr<Classifier> resnet_cifar(ResNetCifarOptions options = {});
 
 }  // namespace composer::models

@@ -131,7 +131,7 @@ class Vit final : public torch::nn::Module {
     heads_ = Layer(this, "heads", heads);
     const auto projection = conv_proj_->get<torch::nn::Conv2d>();
     const auto fan_in = static_cast<double>(options.in_channels * options.patch_size * options.patch_size);
-    // torchvision truncates at +-2, which no number reaches.
+    // torchvision truncates at +-2, which these numbers never reach.
     torch::nn::init::normal_(projection->weight, 0, std::sqrt(1 / fan_in));
     torch::nn::init::zeros_(projection->bias);
     torch::nn::init::zeros_(head->weight);

@@ -21,8 +21,8 @@ struct VitOptions {
 };
 
 // The vision transformer (Dosovitskiy et al. 2021, arXiv:2010.11929): patches, a class token and learned positions,
-// `depth` blocks with the norm first, a linear head of the class token. Parameters are named, shaped and initialised as
-// torchvision's VisionTransformer's, so {.image_size = 224, .patch_size = 16, .num_classes = 1000, .width = 768,
+// `depth` pre-norm blocks, and a linear head on the class token. Parameters have the names, shapes and initialisation
+// of torchvision's VisionTransformer, so {.image_size = 224, .patch_size = 16, .num_classes = 1000, .width = 768,
 // .depth = 12, .heads = 12} loads the weights of vit_b_16. Throws DataError for images of another size.
 COMPOSER_EXPORT std::shared_ptr<Classifier> vit(VitOptions options = {});
 
