@@ -30,7 +30,7 @@ class Memory : public ByteSource {
 class File : public ByteSource {
  public:
   explicit File(const std::filesystem::path& path) : ByteSource(path.string()) {
-    // Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+    // Without O_NONBLOCK, opening a pipe would wait for a writer.
     descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor_ < 0) throw CheckpointError("could not open ", name(), ": ", std::strerror(errno));
     struct stat status = {};

@@ -9,7 +9,7 @@
 
 namespace composer::formats {
 
-// A known number of bytes with random access. Thread-safe. Reads return copies, so data cannot change after it was
+// Random access to a known number of bytes. Thread-safe. Reads return copies, so data cannot change after it was
 // checked, whatever happens to the file.
 class COMPOSER_EXPORT ByteSource {
  public:
@@ -19,7 +19,7 @@ class COMPOSER_EXPORT ByteSource {
   ByteSource& operator=(const ByteSource&) = delete;
 
   virtual std::uint64_t size() const = 0;
-  // Reads all of them or throws CheckpointError. offset + size must be within size().
+  // Reads all `size` bytes, or throws CheckpointError. offset + size must be at most size().
   virtual void read(std::uint64_t offset, void* to, std::size_t size) const = 0;
   std::string read(std::uint64_t offset, std::size_t size) const;
 

@@ -163,7 +163,7 @@ void JsonReader::escape(std::string& out) {
   }
   if (letter != 'u') fail("an unknown escape in a string");
   std::uint32_t code = four_digits();
-  if (code >= 0xD800 && code < 0xDC00) {  // the first half of a character beyond 0xFFFF
+  if (code >= 0xD800 && code < 0xDC00) {  // the first half of a surrogate pair
     if (text_.substr(at_, 2) != "\\u") fail("half a surrogate pair in a string");
     at_ += 2;
     const std::uint32_t low = four_digits();

@@ -11,7 +11,7 @@ struct Type {
   std::string_view dtype, storage, name;
 };
 
-// Those without a class of their own are kept in untyped storages.
+// Dtypes without a storage class are kept in untyped storages.
 constexpr Type kPickledTypes[] = {
     {"F32", "torch FloatStorage", "torch float32"},
     {"F64", "torch DoubleStorage", "torch float64"},
@@ -35,7 +35,7 @@ constexpr Type kPickledTypes[] = {
     {"F8_E8M0", "", "torch float8_e8m0fnu"},
 };
 
-// What libtorch in C++ calls the storages of those without a class.
+// The names that libtorch in C++ gives to storages of dtypes without a storage class.
 constexpr std::pair<std::string_view, std::string_view> kArchiveStorages[] = {
     {"torch UInt16Storage", "U16"},
     {"torch UInt32Storage", "U32"},
@@ -69,7 +69,7 @@ constexpr std::string_view kOthers[] = {
     "torch.jit._pickle restore_type_tag",
 };
 
-// What checkpoints hold beside weights: counters, times, versions, numbers of numpy and its random state.
+// What checkpoints contain besides weights: counters, times, versions, and numbers and random state of numpy.
 constexpr std::string_view kPassedOver[] = {
     "__builtin__ bytearray",
     "builtins bytearray",

@@ -3,19 +3,19 @@
 
 namespace composer::formats {
 
-// The classes and functions that a pickle of weights may name, as "module name".
+// Whether a pickle of weights may name this class or function, "module name".
 bool is_allowed_global(std::string_view name);
-// Classes without relation to weights that checkpoints often have, and that torch.load(weights_only=True) allows or
-// MosaicML Composer's checkpoints need.
+// Whether the class is unrelated to weights, but occurs in checkpoints: torch.load(weights_only=True) allows it, or
+// MosaicML Composer's checkpoints contain it.
 bool is_passed_over_global(std::string_view name);
-// Classes of TorchScript, whose objects have their attributes in a dict: modules of torch::save and of torch.jit.save.
+// Whether the class is one of TorchScript (torch::save, torch.jit.save), whose objects have their attributes in a dict.
 bool is_script_class(std::string_view name);
 
-// The dtype, by its name in safetensors, of "torch FloatStorage" or "torch float32"; empty for another name.
+// The dtype, as named in safetensors, of "torch FloatStorage" or "torch float32"; empty for any other name.
 std::string_view dtype_of_storage(std::string_view name);
 std::string_view dtype_of_name(std::string_view name);
 
-// The names of a dtype for a writer: the class of its storage, empty if it has none of its own, and its own name.
+// The names of a dtype for a writer: the class of its storage (empty if it has no class), and the dtype's own name.
 std::string_view storage_of_dtype(std::string_view dtype);
 std::string_view name_of_dtype(std::string_view dtype);
 

@@ -1,4 +1,5 @@
-// What the names on the list of a pickle mean. Nothing is called: each is a few values put together and checked.
+// Builds the values of the allowed names in a pickle. Nothing is called: each value is put together from others and
+// checked.
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +12,7 @@
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kLongestName = 256;  // of a class, a function or a storage
+constexpr std::size_t kLongestName = 256;  // of the name of a class, a function or a storage
 
 }  // namespace
 
@@ -66,12 +67,14 @@ PickleValue PickleMachine::reduce(const PickleValue& function, const PickleValue
     if (data.kind != Kind::TENSOR && data.kind != Kind::UNKNOWN) fail("a parameter of something other than a tensor");
     return data;
   }
-  if (name == "torch Size" || name == "torch device" || name == "_codecs encode") {  // their first argument says it all
+  // The first argument is the whole value.
+  if (name == "torch Size" || name == "torch device" || name == "_codecs encode") {
     const PickleValue& first = tuple(arguments, 1, 2).front();
     if (first.kind != (name == "torch Size" ? Kind::TUPLE : Kind::STRING)) fail(name + " of something else");
     return first;
   }
-  if (name.starts_with("torch.jit._pickle ")) return tuple(arguments, 1, 2).front();  // a list, and what it is of
+  // The arguments are a list and its type.
+  if (name.starts_with("torch.jit._pickle ")) return tuple(arguments, 1, 2).front();
   if (name == "builtins set" || name == "__builtin__ set") {
     const Items& given = tuple(arguments, 0, 1);
     if (given.empty()) return make(Kind::LIST, {});
@@ -81,8 +84,8 @@ PickleValue PickleMachine::reduce(const PickleValue& function, const PickleValue
   fail("REDUCE of " + name);
 }
 
-// The attributes of TorchScript's objects are their content. Those of others, such as the _metadata of a state_dict,
-// are nothing that anybody asks for.
+// The attributes of TorchScript's objects are their contents. Attributes of other objects, such as the _metadata of a
+// state_dict, are not needed.
 void PickleMachine::build(const PickleValue& object, const PickleValue& state) {
   if (object.kind == Kind::OBJECT && state.kind == Kind::DICT) {
     spend(result_.items[state.index].size());
@@ -93,7 +96,7 @@ void PickleMachine::build(const PickleValue& object, const PickleValue& state) {
   if (std::find(kinds.begin(), kinds.end(), object.kind) == kinds.end()) fail("BUILD of something other than a dict");
 }
 
-// Of nothing, or of a list of pairs.
+// An ordered dict is made from nothing, or from a list of pairs.
 PickleValue PickleMachine::ordered_dict(const Items& arguments) {
   Items dict;
   if (!arguments.empty()) {
@@ -111,7 +114,7 @@ PickleValue PickleMachine::ordered_dict(const Items& arguments) {
   return make(Kind::DICT, std::move(dict));
 }
 
-// A tensor with attributes: (how to make it, its class, with what, its attributes).
+// A tensor with attributes: (function, class, the function's arguments, attributes).
 PickleValue PickleMachine::rebuild_from_type(const Items& arguments) {
   const auto is = [&](const PickleValue& value, std::initializer_list<std::string_view> names) {
     return value.kind == Kind::GLOBAL &&
@@ -121,16 +124,17 @@ PickleValue PickleMachine::rebuild_from_type(const Items& arguments) {
           {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor_v3", "torch._utils _rebuild_parameter"}) ||
       !is(arguments[1], {"torch Tensor", "torch.nn.parameter Parameter"}))
     return pass_over("a tensor of a class of its own");
-  const PickleValue function = arguments[0], with = arguments[2];  // `arguments` moves when values are made
+  // Copies, because `arguments` moves when values are made.
+  const PickleValue function = arguments[0], with = arguments[2];
   return reduce(function, with);
 }
 
-// ("storage", its class, its key, the device, the number of elements)
+// A storage is ("storage", its class, its key, the device, the number of elements).
 PickleValue PickleMachine::storage(const PickleValue& id) {
   const Items& parts = tuple(id, 5, 5);
   if (string(parts[0]) != "storage") fail("a reference to something other than a storage");
   if (string(parts[2]).size() > kLongestName) fail("a storage with a long name");
-  if (parts[1].kind == Kind::UNKNOWN) return parts[1];  // of a dtype that is unknown
+  if (parts[1].kind == Kind::UNKNOWN) return parts[1];  // the dtype is unknown
   if (parts[1].kind != Kind::GLOBAL) fail("a storage without a class");
   const std::string_view dtype = dtype_of_storage(result_.strings[parts[1].index]);
   if (dtype.empty()) fail("an unknown class of storage");
@@ -138,7 +142,7 @@ PickleValue PickleMachine::storage(const PickleValue& id) {
       .key = string(parts[2]), .dtype = std::string(dtype), .elements = static_cast<std::uint64_t>(natural(parts[4]))};
   std::uint64_t bytes = 0;
   if (!tensor_bytes({natural(parts[4])}, pickled_element_bytes(dtype), bytes)) fail("a storage that is too large");
-  // Each tensor repeats the description of its storage; one of each is kept, whatever the pickle's length.
+  // Each tensor repeats the description of its storage. Only one copy is kept, so that memory stays in proportion.
   const auto [known, added] = storages_.emplace(storage.key, static_cast<std::uint32_t>(result_.storages.size()));
   if (added) {
     result_.storages.push_back(std::move(storage));
@@ -152,7 +156,7 @@ PickleValue PickleMachine::storage(const PickleValue& id) {
   return value;
 }
 
-// (storage, offset, shape, strides, requires_grad, hooks, dtype, metadata): with or without the last two
+// A tensor is (storage, offset, shape, strides, requires_grad, hooks, dtype, metadata), with or without the last two.
 PickleValue PickleMachine::rebuild_tensor(const Items& arguments, bool with_dtype) {
   if (arguments[0].kind == Kind::UNKNOWN) return arguments[0];
   if (arguments[0].kind != Kind::STORAGE) fail("a tensor without a storage");
@@ -174,7 +178,8 @@ PickleValue PickleMachine::rebuild_tensor(const Items& arguments, bool with_dtyp
   return value;
 }
 
-// A dict of flags: torch.save writes conjugate and negative views with the storage that they are views of.
+// Reads the dict of flags: torch.save writes conjugate and negative views with the storage of the tensor that they
+// view.
 void PickleMachine::read_metadata(const PickleValue& metadata, PickleTensor& tensor) {
   if (metadata.kind == Kind::NONE) return;
   if (metadata.kind != Kind::DICT) fail("metadata of a tensor that are no dict");
@@ -193,7 +198,7 @@ void PickleMachine::read_metadata(const PickleValue& metadata, PickleTensor& ten
   if (tensor.negative && !has_sign) fail("a negative tensor of " + tensor.dtype);
 }
 
-// Every element lies within the storage. All numbers are below 2^63, so that no sum of two overflows.
+// Checks that every element lies within the storage. All numbers are below 2^63, so sums of two do not overflow.
 void PickleMachine::check_bounds(const PickleTensor& tensor) const {
   const PickleStorage& storage = result_.storages[tensor.storage];
   if (tensor.shape.size() != tensor.strides.size()) fail("a tensor whose numbers of dimensions and strides differ");

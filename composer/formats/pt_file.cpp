@@ -56,8 +56,9 @@ struct PtFile::Content {
   PtIndex index;
   std::vector<std::string> names;
   std::map<std::string, std::uint32_t, std::less<>> by_name;
-  std::map<const ZipEntry*, c10::Storage> storages;  // that have been read
-  std::map<const ZipEntry*, bool> bools;             // storages that were checked, once for all tensors in them
+  std::map<const ZipEntry*, c10::Storage> storages;  // storages that have been read
+  // Whether the storages of bool tensors are valid; checked once for all their tensors.
+  std::map<const ZipEntry*, bool> bools;
 };
 
 PtFile::PtFile(const std::filesystem::path& path, PtOptions options) : PtFile(open_file(path), options) {}
@@ -83,7 +84,8 @@ std::vector<PtEntry> PtFile::tensors() const {
   for (const auto& [name, at] : content_->index.tensors) {
     const PickleTensor& tensor = content_->index.pickle.tensors[at];
     all.push_back({.name = name, .dtype = tensor.dtype, .shape = tensor.shape});
-    tensor_bytes(tensor.shape, pickled_element_bytes(tensor.dtype), all.back().bytes);  // was checked when it was read
+    // This was checked when it was read.
+    tensor_bytes(tensor.shape, pickled_element_bytes(tensor.dtype), all.back().bytes);
   }
   return all;
 }
@@ -103,8 +105,8 @@ NamedTensors PtFile::read_all() const {
   return tensors;
 }
 
-// A safetensors file begins with the length of its header, which may be spelled as the first bytes of the others, and
-// then has JSON.
+// A safetensors file begins with the length of its header, whose bytes may equal the first bytes of the other formats;
+// JSON follows it.
 bool is_pt_file(const ByteSource& file) {
   using namespace std::string_view_literals;
   constexpr std::uint64_t kLooked = 9;
@@ -133,17 +135,17 @@ using MemoryOf = std::pair<const void*, at::ScalarType>;
 
 MemoryOf memory_of(const at::Tensor& tensor) { return {tensor.storage().unsafeGetStorageImpl(), tensor.scalar_type()}; }
 
-// All of a storage, as elements of the tensor's dtype.
+// The whole storage of a tensor, as elements of the tensor's dtype.
 at::Tensor whole_storage(const at::Tensor& tensor) {
   const auto elements = static_cast<std::int64_t>(tensor.storage().nbytes() / tensor.element_size());
   return at::empty({0}, tensor.options()).set_(tensor.storage(), 0, {elements}, {1});
 }
 
-// Which storages the file will have, and how the tensors lie in them.
+// The storages that the file will have, and where the tensors lie in them.
 struct StorageLayout {
   std::vector<std::pair<std::string, PickleTensor>> entries;
   std::vector<PickleStorage> storages;
-  std::vector<at::Tensor> data;  // of each storage, where it is
+  std::vector<at::Tensor> data;  // contents of each storage
 
   explicit StorageLayout(const NamedTensors& tensors) {
     std::map<MemoryOf, int> users;
@@ -155,7 +157,7 @@ struct StorageLayout {
       ++users[memory_of(tensor)];
     }
     for (const auto& [name, tensor] : tensors) {
-      // Conjugates and negatives are views that say so; what is stored is the other value.
+      // Conjugates and negatives are views with a flag; the memory has other values, so they are written separately.
       const bool shared = users[memory_of(tensor)] > 1 && tensor.nbytes() > 0 && !tensor.is_conj() && !tensor.is_neg();
       shared ? add_shared(name, tensor) : add_alone(name, tensor);
     }

@@ -15,25 +15,24 @@ namespace composer::formats {
 class ByteSource;
 
 struct PtOptions {
-  // If false, classes and functions that weights do not need are an error that names them, and so are tensors of an
-  // unknown dtype or class. If true, these are skipped and the other tensors are read. The known ones in MosaicML
-  // Composer's checkpoints are always skipped.
-  // Code from the file is never executed.
+  // Whether to skip classes and functions that weights do not need, and tensors of an unknown dtype or class. If false,
+  // they are errors that name them. The classes in MosaicML Composer's checkpoints are always skipped. Code from the
+  // file is never executed.
   bool allow_unknown = false;
 };
 
-// A tensor of such a file.
+// Describes a tensor of a PtFile.
 struct PtEntry {
   std::string name, dtype;  // "F32", as in safetensors, or "C128"
   std::vector<std::int64_t> shape;
   std::uint64_t bytes = 0;
 };
 
-// Reads a file written by torch.save: a state_dict, or dicts and lists of tensors, whose keys are joined by dots; in
-// C++, or by torch.jit.save: a module with its parameters and buffers. Tensors for which the keys spell the same name
-// are called "NAME [1]", "NAME [2]" and so on. Throws CheckpointError for an invalid or damaged file, UnsupportedError
-// for one that holds what this version does not read; reading a tensor verifies the CRC of all its bytes. Tensors
-// that share memory in the file share it here. Read from one thread at a time.
+// Reads a file written by torch.save: a state_dict, or nested dicts and lists of tensors, whose keys are joined by
+// dots. Also reads modules with their parameters and buffers, written in C++ or by torch.jit.save. If several tensors
+// would get the same name, they are called "NAME [1]", "NAME [2]" and so on. Throws CheckpointError for an invalid or
+// damaged file, UnsupportedError for one with contents that this version does not read. Reading a tensor verifies the
+// CRC of all its bytes. Tensors that share memory in the file share it here. Read from one thread at a time.
 class COMPOSER_EXPORT PtFile {
  public:
   explicit PtFile(const std::filesystem::path& path, PtOptions options = {});
@@ -43,9 +42,9 @@ class COMPOSER_EXPORT PtFile {
   PtFile& operator=(PtFile&&) noexcept;
 
   const std::vector<std::string>& names() const;  // in the file's order
-  bool has_key(std::string_view key) const;       // of the dict that the file holds, whatever is under it
-  std::vector<PtEntry> tensors() const;           // the same, without reading them
-  bool checksums() const;                         // whether every byte is verified when read: the file has CRCs
+  bool has_key(std::string_view key) const;       // whether the dict in the file has this key, with any value
+  std::vector<PtEntry> tensors() const;           // describes the tensors without reading them
+  bool checksums() const;                         // whether every byte is verified when read, because the file has CRCs
   at::Tensor read(std::string_view name) const;   // throws CheckpointError for a missing name
   NamedTensors read_all() const;
 
@@ -54,18 +53,19 @@ class COMPOSER_EXPORT PtFile {
   std::unique_ptr<Content> content_;
 };
 
-// Whether the first bytes are those of torch.save, including PyTorch before 1.6, which PtFile rejects by name.
+// Whether the first bytes are those of torch.save. Also true for files of PyTorch before 1.6, which PtFile rejects with
+// a message that says so.
 COMPOSER_EXPORT bool is_pt_file(const ByteSource& file);
 
-// Reads every byte of such a file, also what belongs to no tensor or is unknown to this version, and returns what does
-// not match its CRC, one line each.
+// Reads every byte of such a file, including bytes that belong to no tensor or are unknown to this version. Returns one
+// line for each entry that does not match its CRC.
 COMPOSER_EXPORT std::vector<std::string> damaged_entries(const ByteSource& file);
 
 // Writes a file that torch.load(weights_only=True) reads as a state_dict, also with mmap=True. Tensors that share
 // memory and dtype are written once, all others contiguously. Throws ConfigError for an unsupported dtype.
 COMPOSER_EXPORT void write_pt(const NamedTensors& tensors, const Sink& sink);
 
-// The same to a file, written atomically. Creates missing folders. Throws Error on an I/O error.
+// Like write_pt(), to a file that is written atomically. Creates missing folders. Throws Error on an I/O error.
 COMPOSER_EXPORT void save_pt(const std::filesystem::path& path, const NamedTensors& tensors);
 
 }  // namespace composer::formats

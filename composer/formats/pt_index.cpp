@@ -13,11 +13,11 @@
 namespace composer::formats {
 namespace {
 
-constexpr int kDeepest = 64;                     // dicts in dicts, tuples in a key
-constexpr std::uint64_t kMostPickle = 64 << 20;  // bytes; the pickle's own reader takes no more
-constexpr std::uint64_t kSmallest = 64 << 10;    // a pickle of this size may always be deflated
+constexpr int kDeepest = 64;                     // largest depth of nested dicts, and of tuples in a key
+constexpr std::uint64_t kMostPickle = 64 << 20;  // bytes; the limit of read_pickle()
+constexpr std::uint64_t kSmallest = 64 << 10;    // a pickle of this size may be deflated by any factor
 
-// "archive/", the folder that holds data.pkl.
+// The folder of data.pkl, such as "archive/".
 std::string folder_of(const ZipReader& zip, const std::string& file) {
   std::string folder;
   for (const ZipEntry& entry : zip.entries()) {
@@ -30,7 +30,7 @@ std::string folder_of(const ZipReader& zip, const std::string& file) {
   return folder;
 }
 
-// As Python prints it: with an exponent below 1e-4 and from 1e16 on.
+// Formats a number as Python prints it: with an exponent below 1e-4 and from 1e16 on.
 std::string number_text(double number) {
   constexpr std::size_t kLongest = 32;
   char text[kLongest];
@@ -41,8 +41,8 @@ std::string number_text(double number) {
   return is_plain && shortest.find('.') == std::string::npos ? shortest + ".0" : shortest;
 }
 
-// Gives the tensors of nested dicts and lists their names: the keys, with dots between them. Keys that are no texts are
-// spelled as Python prints them.
+// Names the tensors in nested dicts and lists: the name consists of the keys, joined by dots. Keys that are not texts
+// are spelled as Python prints them.
 class Flatten {
  public:
   Flatten(const Pickle& pickle, std::size_t bytes, const std::string& file)
@@ -57,10 +57,11 @@ class Flatten {
  private:
   using Kind = PickleValue::Kind;
 
-  // What torch.save may have written all the same.
+  // Fails because of contents that torch.save may nevertheless have written.
   [[noreturn]] void fail(const std::string& what) const { throw UnsupportedError(file_, ": ", what); }
 
-  // A value that is used again is visited again: without a bound, a short pickle would keep us busy for ever.
+  // Limits the work: a value that is referenced repeatedly is visited repeatedly, so a short pickle could otherwise
+  // take forever.
   void spend(std::size_t& budget, std::size_t amount) const {
     if (amount > budget) fail("its pickle reuses values too often");
     budget -= amount;
@@ -114,8 +115,8 @@ class Flatten {
     return text + (items.size() == 1 ? ",)" : ")");
   }
 
-  // Keys may spell one name twice, as in {1: x, "1": y} and {"a.b": x, "a": {"b": y}}. None of the tensors gets it, so
-  // that none is taken for another: they are called "1 [1]" and "1 [2]", or by the next numbers that are free.
+  // Keys may spell one name twice, as in {1: x, "1": y} and {"a.b": x, "a": {"b": y}}. Then no tensor gets that name,
+  // so that none is taken for another: they are called "1 [1]" and "1 [2]", or by the next free numbers.
   void number_equal_names() {
     std::map<std::string, int> times, seen;
     for (const auto& [name, index] : tensors_) ++times[name];
@@ -131,7 +132,7 @@ class Flatten {
   const Pickle& pickle_;
   std::size_t visits_, letters_;
   const std::string& file_;
-  std::vector<std::uint32_t> around_;  // the dicts and lists around what is visited
+  std::vector<std::uint32_t> around_;  // the dicts and lists that contain the visited value
   std::vector<std::pair<std::string, std::uint32_t>> tensors_;
 };
 
@@ -186,13 +187,14 @@ void PtIndex::read(const std::string& bytes, PickleOptions options) {
                            "; save the model's state_dict() in Python");
 }
 
-// Who would be told of allow_unknown and be refused then, as for a whole module, is told why at once.
+// Before an error recommends allow_unknown, checks whether the file could be read with it (a whole module could not),
+// and reports that reason instead.
 void PtIndex::check_readable_with_unknown(const std::string& bytes) {
   try {
     read(bytes, {.allow_unknown = true});
   } catch (const UnsupportedError&) {
     throw;
-  } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): what is refused comes before the damage
+  } catch (const CheckpointError&) {  // unsupported contents are found before damage
   }
 }
 

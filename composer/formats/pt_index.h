@@ -19,7 +19,7 @@ struct PtIndex {
   ZipReader zip;
   Pickle pickle;
   std::vector<std::pair<std::string, std::uint32_t>> tensors;  // name, index in pickle.tensors; in the file's order
-  std::vector<const ZipEntry*> storages;                       // of pickle.storages; large enough for them
+  std::vector<const ZipEntry*> storages;                       // entries of pickle.storages; large enough for them
 
  private:
   void read(const std::string& bytes, PickleOptions options);

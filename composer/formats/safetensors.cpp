@@ -18,9 +18,10 @@
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kChecksumPiece = 1 << 18;  // read or written at once, so that the checksum finds it in the cache
+// Bytes read or written at once, so that the checksum finds them in the cache.
+constexpr std::size_t kChecksumPiece = 1 << 18;
 
-// fn(data, size) for each piece.
+// Calls fn(data, size) for each piece.
 template <class Bytes, class Fn>
 void by_pieces(Bytes* data, std::size_t size, const Fn& fn) {
   for (std::size_t at = 0; at < size; at += kChecksumPiece) fn(data + at, std::min(kChecksumPiece, size - at));
@@ -38,7 +39,7 @@ std::string safetensors_dtype(const std::string& name, const at::Tensor& tensor)
 
 bool has_libtorch_dtype(const TensorEntry& entry) { return element_bytes(entry.dtype) != 0; }
 
-// How tensors lie in a file: those with larger elements first, so that all are aligned without holes.
+// The order of tensors in a file: larger elements first, so that all are aligned without gaps.
 struct TensorLayout {
   std::vector<TensorEntry> entries;
   std::vector<const at::Tensor*> order;
@@ -56,14 +57,14 @@ TensorLayout layout_of(const NamedTensors& tensors) {
   for (auto& [entry, tensor] : order) {
     entry.begin = at;
     entry.end = at += tensor->nbytes();
-    entry.checksum = util::checksum_text(0);  // as long as the final one
+    entry.checksum = util::checksum_text(0);  // a placeholder of the same length as the final checksum
     layout.entries.push_back(std::move(entry));
     layout.order.push_back(tensor);
   }
   return layout;
 }
 
-// Moves `at` behind it, and returns its checksum.
+// Writes a tensor at `at`, moves `at` to its end, and returns its checksum.
 std::string write_summed_tensor(const at::Tensor& tensor, std::uint64_t& at, const PlacedSink& sink) {
   const at::Tensor host = on_host(tensor);
   util::Checksum sum;

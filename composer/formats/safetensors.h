@@ -33,15 +33,17 @@ class COMPOSER_EXPORT SafetensorsFile {
   const std::vector<TensorEntry>& tensors() const { return header_.tensors; }
   const Metadata& metadata() const { return header_.metadata; }
   bool checksums() const { return header_.checksums; }  // whether every byte of the file is verified when read
-  // The header's checksum, which covers those of the tensors and so every byte; empty if the file has none.
+  // The header's checksum. It covers the tensors' checksums, and thereby every byte of the file. Empty if the file has
+  // none.
   const std::string& checksum() const { return header_.checksum; }
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // Returns a new tensor on the host. Throws CheckpointError for a missing name, UnsupportedError for a tensor of F4,
-  // F6_E2M3 or F6_E3M2, of which libtorch has none.
+  // Returns a new tensor on the host. Throws CheckpointError for a missing name, UnsupportedError for a dtype that
+  // libtorch does not have: F4, F6_E2M3 or F6_E3M2.
   at::Tensor read(std::string_view name) const;
   at::Tensor read(const TensorEntry& entry) const;
-  // In the file's order; reads with several threads. With allow_unknown, without those that libtorch does not have.
+  // Reads all tensors in the file's order, with several threads. allow_unknown: skips tensors whose dtype libtorch does
+  // not have.
   NamedTensors read_all(bool allow_unknown = false) const;
 
  private:
@@ -53,17 +55,18 @@ class COMPOSER_EXPORT SafetensorsFile {
 };
 
 // Writes a safetensors file with checksums (docs/checkpoint-format.md). The tensors may have any device and memory
-// layout. They are written contiguously, those with larger elements first, otherwise in the given order, and are never
-// all copied at once. Each byte is read once: the header is written last, when the checksums are known. Returns the
-// file's checksum(). Throws ConfigError for a duplicate name, a sparse tensor or a dtype that the format lacks, before
-// anything is written. Tensors must not change meanwhile.
+// layout, and must not change meanwhile. They are written contiguously, larger elements first, otherwise in the given
+// order, and are never all copied at once. Each byte is read once: the header is written last, when the checksums are
+// known. Returns the file's checksum(). Throws ConfigError, before anything is written, for a duplicate name, a sparse
+// tensor or a dtype that the format does not have.
 COMPOSER_EXPORT std::string write_safetensors(const NamedTensors& tensors, const Metadata& metadata,
                                               const PlacedSink& sink);
 
 // Throws ConfigError for what write_safetensors() would reject. Reads no tensor and writes nothing.
 COMPOSER_EXPORT void check_safetensors(const NamedTensors& tensors, const Metadata& metadata);
 
-// The same to a file, written atomically. Creates missing folders. Throws Error on an I/O error.
+// Like write_safetensors(), to a file that is written atomically. Creates missing folders. Throws Error on an I/O
+// error.
 COMPOSER_EXPORT void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                                       const Metadata& metadata = {});
 

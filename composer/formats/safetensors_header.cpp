@@ -18,22 +18,22 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format's numbers are read and written as they are");
 
-constexpr std::uint64_t kLongestHeader = 100'000'000;  // the format's own bound
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // the limit of the format
 constexpr std::size_t kLength = 8;                     // bytes of the header's length
 
-// Our part of the metadata. A file has all three keys or none, so that no damage to one of them goes unseen.
+// The keys of this library's metadata. A file has all three of them or none, so that damage to one is detected.
 constexpr const char *kFormat = "composer.format", *kHeader = "composer.header", *kChecksums = "composer.checksums";
 constexpr const char* kVersion = "1";
 const std::string kNoChecksum = "xxh3:0000000000000000";
 constexpr std::string_view kBeginning =
-    R"({"__metadata__":{"composer.header":")";  // of a header of ours, up to its checksum
+    R"({"__metadata__":{"composer.header":")";  // the beginning of a header with checksums, up to the header's checksum
 
 bool is_checksum(std::string_view text) {
   return text.size() == kNoChecksum.size() && text.starts_with("xxh3:") &&
          text.substr(5).find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Of length and header, with zeros for the digits of the checksum itself.
+// The checksum of length and header, where the digits of the checksum itself count as zeros.
 std::string header_checksum(std::string_view header, std::size_t position) {
   util::Checksum sum;
   const std::uint64_t length = header.size();
@@ -74,7 +74,7 @@ class Parser {
     json_.begin_object();
     std::string key;
     while (json_.next_key(key)) {
-      if (key == kHeader) own_position_ = json_.position() + 1;  // behind the quote
+      if (key == kHeader) own_position_ = json_.position() + 1;  // after the quote
       std::string value = json_.string();
       if (!result_.metadata.emplace(key, std::move(value)).second)
         json_.fail("the metadata has " + shown(key) + " twice, the second time");
@@ -131,7 +131,7 @@ class Parser {
                       " bytes of its shape and dtype"));
   }
 
-  // After the checksums: a damaged dtype is no unknown one.
+  // Called after the checksums were verified, because a damaged dtype would look like an unknown one.
   void refuse_unknown_dtypes() const {
     for (const TensorEntry& entry : result_.tensors)
       if (element_bits(entry.dtype) == 0)
@@ -145,7 +145,7 @@ class Parser {
         throw CheckpointError(file_, ": two tensors are called ", shown(entry.name));
   }
 
-  // Moves our own keys from the metadata to where they belong.
+  // Moves this library's keys from the metadata to the fields of the header.
   void verify_checksums() {
     auto& metadata = result_.metadata;
     const auto format = metadata.find(kFormat), header = metadata.find(kHeader), sums = metadata.find(kChecksums);
@@ -153,7 +153,7 @@ class Parser {
     const auto number = std::count(present.begin(), present.end(), true);
     if (number == 0) return;
     if (number < 3) throw CheckpointError(file_, ": a part of the checksums is missing: the header is damaged");
-    // Written without escapes; written otherwise, it is not ours.
+    // This library writes the key without escapes; a key written with escapes is not intact.
     const bool intact = is_checksum(header->second) &&
                         header_.substr(own_position_, kNoChecksum.size()) == header->second &&
                         header_checksum(header_, own_position_) == header->second;
@@ -172,7 +172,7 @@ class Parser {
     for (const char* key : {kFormat, kHeader, kChecksums}) metadata.erase(key);
   }
 
-  // {name: checksum}, of all tensors.
+  // Reads {name: checksum} for all tensors.
   void read_checksums(const std::string& text) {
     std::map<std::string_view, TensorEntry*> entries;
     for (TensorEntry& entry : result_.tensors) entries.emplace(entry.name, &entry);
@@ -196,7 +196,7 @@ class Parser {
   const std::string& file_;
   JsonReader json_;
   SafetensorsHeader result_;
-  std::size_t own_position_ = 0;  // of the header's checksum in the header
+  std::size_t own_position_ = 0;  // position of the header's checksum in the header
 };
 
 void sort_and_fill(SafetensorsHeader& header, std::uint64_t data, const std::string& file) {
@@ -291,7 +291,7 @@ std::string make_safetensors_header(const std::vector<TensorEntry>& tensors, con
     header += "," + json_quoted(key) + ":" + json_quoted(value);
   }
   header += "}" + entries + "}";
-  header.resize((header.size() + kLength - 1) / kLength * kLength, ' ');  // so that the tensors are aligned
+  header.resize((header.size() + kLength - 1) / kLength * kLength, ' ');  // aligns the tensors
   if (header.size() > kLongestHeader)
     throw ConfigError("a safetensors header may have ", kLongestHeader, " bytes, and this one needs ", header.size());
 

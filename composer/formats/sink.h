@@ -5,11 +5,11 @@
 
 namespace composer::formats {
 
-// Receives the bytes of a file in order. It may throw, and is then not called again.
+// Receives the bytes of a file in order. If it throws, it is not called again.
 using Sink = std::function<void(const void* data, std::size_t size)>;
 
-// Receives disjoint parts of a file with their offsets, so that the beginning may be written last. It may throw
-// likewise.
+// Receives disjoint parts of a file with their offsets, so that the beginning may be written last. If it throws, it is
+// not called again.
 using PlacedSink = std::function<void(std::uint64_t offset, const void* data, std::size_t size)>;
 
 }  // namespace composer::formats

@@ -40,7 +40,7 @@ constexpr std::pair<std::string_view, at::ScalarType> kScalarTypes[] = {
 at::ScalarType scalar_type(std::string_view dtype) {
   for (const auto& [name, type] : kScalarTypes)
     if (name == dtype) return type;
-  throw CheckpointError("unknown dtype ", dtype);  // the readers of headers let no other through
+  throw CheckpointError("unknown dtype ", dtype);  // readers of headers have rejected unknown dtypes before
 }
 
 std::string_view dtype_name(at::ScalarType type) {
@@ -55,7 +55,8 @@ at::Tensor new_tensor(at::IntArrayRef shape, at::ScalarType type) {
   const auto data = reinterpret_cast<std::uintptr_t>(tensor.mutable_data_ptr());
   const std::uintptr_t begin = (data + kHugePage - 1) / kHugePage * kHugePage;
   const std::uintptr_t end = (data + tensor.nbytes()) / kHugePage * kHugePage;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // else ordinary ones
+  // If it fails, ordinary pages are used.
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   return tensor;
 }
 

@@ -6,18 +6,18 @@
 
 namespace composer::formats {
 
-// The names of dtypes in files: those of safetensors, and C128.
+// Dtypes by their names in files: those of safetensors, and C128.
 at::ScalarType scalar_type(std::string_view dtype);  // throws CheckpointError if unknown
-std::string_view dtype_name(at::ScalarType type);    // empty if it has no name
+std::string_view dtype_name(at::ScalarType type);    // empty if files have no name for it
 
-// Returns an uninitialised tensor. Requests large pages for large ones, because new memory is mapped page by page as it
-// is filled.
+// Returns an uninitialised tensor. Requests huge pages for large tensors, because otherwise each small page is mapped
+// when it is first written.
 at::Tensor new_tensor(at::IntArrayRef shape, at::ScalarType type);
 
-// Returns the tensor contiguous in host memory; without a copy if it is so already.
+// Returns the tensor contiguous in host memory; copies it only if it is not so already.
 at::Tensor on_host(const at::Tensor& tensor);
 
-// Using a bool whose byte is neither 0 nor 1 is undefined behaviour.
+// Whether all bytes are 0 or 1. Using a bool with any other byte is undefined behaviour.
 bool are_bools(const char* bytes, std::size_t size);
 
 }  // namespace composer::formats

@@ -102,7 +102,7 @@ void write_torch_script(std::ostream& out, const torch::nn::Module& module, cons
     trace(module, function).deepcopy(at::kCPU).save(out);
   } catch (const c10::Error& error) {
     throw Error("TorchScript: ", error.what_without_backtrace());
-  } catch (const std::exception& error) {  // what a program throws is no c10::Error before libtorch 2.15
+  } catch (const std::exception& error) {  // before libtorch 2.15, exceptions of a program are not c10::Error
     throw Error("TorchScript: ", error.what());
   }
 }

@@ -4,8 +4,8 @@
 
 namespace composer::formats {
 
-// A file that may be in order, but holds what this version cannot read. Every other CheckpointError of a reader means
-// that the file is damaged, missing or of another kind.
+// The file may be valid, but contains something that this version cannot read. Every other CheckpointError of a reader
+// means that the file is damaged, missing or of another kind.
 struct COMPOSER_EXPORT UnsupportedError : CheckpointError {
   using CheckpointError::CheckpointError;
   UnsupportedError(const UnsupportedError&) = default;

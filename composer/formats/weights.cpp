@@ -25,8 +25,8 @@ bool any_begins_with(const NamedTensors& tensors, const std::string& prefix) {
   return std::ranges::any_of(tensors, [&](const auto& tensor) { return tensor.first.starts_with(prefix); });
 }
 
-// Where checkpoints of whole runs keep the weights. A model may have a part of the name "model", but hardly beside one
-// of the name "optimizer".
+// Selects the weights in a checkpoint of a whole run. A model may have a submodule called "model", but hardly next to
+// one called "optimizer".
 void take_models_part(NamedTensors& tensors, bool has_optimizer) {
   for (const std::string prefix : {"state.model.", "state_dict.", "model_state_dict.", "model."}) {
     if (!any_begins_with(tensors, prefix)) continue;
@@ -45,15 +45,15 @@ void add_lines(std::string& text, const char* what, const std::vector<std::strin
   for (const std::string& name : names) text += "\n  " + std::string(what) + " " + formats::shown(name);
 }
 
-// The tensors of a file beside those of a model.
+// The tensors of a file, matched with those of a module.
 struct Matched {
   WeightsReport report;
-  std::vector<std::string> reshaped;                     // names of those that are mismatched by their shape
-  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;  // of the module, of the file
-  std::vector<std::string> torn;                         // which names of one parameter have different values
+  std::vector<std::string> reshaped;                     // names of tensors whose shapes differ
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;  // tensors of the module and of the file
+  std::vector<std::string> torn;  // parameters with several names that have different values in the file
 };
 
-// To the bit, as a file has them: of another dtype they are not.
+// Whether the tensors have the same dtype and are bit-identical.
 bool are_equal(const at::Tensor& one, const at::Tensor& other) {
   if (one.is_same(other)) return true;
   if (one.scalar_type() != other.scalar_type() || one.sizes() != other.sizes()) return false;
@@ -63,16 +63,16 @@ bool are_equal(const at::Tensor& one, const at::Tensor& other) {
   return a.numel() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
-// "optimizer", of "optimizer.state.0"
+// Returns "optimizer" for "optimizer.state.0".
 std::string first_part(const std::string& name) { return name.substr(0, name.find('.')); }
 
-// The module that has this tensor, and its other tensors.
+// A wildcard for the submodule that has this tensor, with its other tensors.
 std::string pattern_for(const std::string& name) {
   const auto dot = name.rfind('.');
   return dot == std::string::npos ? name : name.substr(0, dot) + ".*";
 }
 
-// The option, if it is short enough to help.
+// The option `ignore` with these patterns, if it is short enough to be helpful.
 std::string ignore_option(const std::set<std::string>& patterns) {
   constexpr std::size_t kMost = 4;
   if (patterns.empty() || patterns.size() > kMost) return "";
@@ -81,7 +81,8 @@ std::string ignore_option(const std::set<std::string>& patterns) {
   return ".ignore = {" + text + "}";
 }
 
-// The length of the parts that both end with: one part is too few, as "weight" is, unless it is all of a name.
+// The length of the common end of both names, in whole parts. One part, such as "weight", is too little, unless it is a
+// whole name.
 std::size_t common_end(std::string_view one, std::string_view other) {
   std::size_t same = 0, whole = 0;
   const auto begins_part = [&](std::string_view name) {
@@ -95,7 +96,7 @@ std::size_t common_end(std::string_view one, std::string_view other) {
   return is_all || one.substr(one.size() - whole).find('.') != std::string_view::npos ? whole : 0;
 }
 
-// The rule for a name of the file that differs from one of the model by what stands before a common end.
+// The rule that renames a name of the file to a missing name of the model with a common end.
 std::optional<Rename> rule_for(const std::string& have, const std::vector<std::string>& missing) {
   std::optional<Rename> rule;
   std::size_t longest = 0;
@@ -108,7 +109,8 @@ std::optional<Rename> rule_for(const std::string& have, const std::vector<std::s
   return rule;
 }
 
-// The rule that gives the most tensors a name of the model's, of those for the first tensor of each part of the file.
+// The most useful rule: the first tensor of each part of the file suggests a rule, and the one that matches most
+// tensors is chosen.
 std::optional<Rename> missing_rule(const WeightsReport& report) {
   constexpr int kTried = 8;
   const std::set<std::string> missing(report.missing.begin(), report.missing.end());
@@ -127,7 +129,7 @@ std::optional<Rename> missing_rule(const WeightsReport& report) {
   return best;
 }
 
-// How to say what the names or shapes suggest.
+// Suggests options, based on the names or shapes that do not match.
 std::string hint(const Matched& matched) {
   std::set<std::string> patterns;
   if (const auto rule = missing_rule(matched.report)) {
@@ -182,7 +184,7 @@ Matched match(const NamedTensors& wanted, const NamedTensors& given, const LoadW
     pairs.emplace_back(tensor, from);
     file.erase(found);
   }
-  for (const auto& [name, tensor] : absent)  // unless it is there under another name
+  for (const auto& [name, tensor] : absent)  // unless the file has it under another name
     if (!loaded.contains(tensor.unsafeGetTensorImpl())) report.missing.push_back(name);
   for (const auto& [name, tensor] : file) report.unexpected.push_back(name);
   report.ignored.assign(ignored.begin(), ignored.end());
@@ -263,7 +265,7 @@ void save_weights(const torch::nn::Module& module, const std::filesystem::path& 
   const std::string extension = path.extension().string();
   if (extension == ".safetensors") {
     formats::Metadata metadata = options.metadata;
-    metadata.emplace("format", "pt");  // transformers wants to know which framework's names they are
+    metadata.emplace("format", "pt");  // the transformers library requires this key; the names are those of PyTorch
     formats::save_safetensors(path, tensors, metadata);
   } else if (extension == ".pt" || extension == ".pth") {
     formats::save_pt(path, tensors);

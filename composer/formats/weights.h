@@ -18,12 +18,12 @@ class Module;
 namespace composer {
 
 struct LoadWeightsOptions {
-  std::vector<Rename> rename = {};  // from the file's names to the module's
-  bool strict = true;               // missing and unexpected tensors are errors; tensors of another shape always are
-  bool convert = false;             // convert tensors of another dtype; if false they are errors
-  bool allow_unknown = false;       // skip what this version cannot read: see formats::PtOptions
-  // Wildcards for names, after `rename`: such tensors of the file are not loaded, and such tensors of the module keep
-  // their values, as a new head does with {"fc.*"}. A * stands for any characters.
+  std::vector<Rename> rename = {};  // from names in the file to names in the module
+  bool strict = true;    // missing and unexpected tensors are errors; tensors of another shape are errors in any case
+  bool convert = false;  // convert tensors of another dtype; if false they are errors
+  bool allow_unknown = false;  // skip what this version cannot read; see formats::PtOptions
+  // Wildcards for names, after `rename`; * stands for any characters. Matching tensors of the file are not loaded, and
+  // matching tensors of the module keep their values, as a new head does with {"fc.*"}.
   std::vector<std::string> ignore = {};
 };
 
@@ -32,7 +32,7 @@ struct COMPOSER_EXPORT WeightsReport {
   std::vector<std::string> loaded;
   std::vector<std::string> missing;     // in the module, but not in the file
   std::vector<std::string> unexpected;  // in the file, but not in the module
-  std::vector<std::string> ignored;     // in either, and not loaded because of `ignore`
+  std::vector<std::string> ignored;     // in the file or in the module, and not loaded because of `ignore`
   std::vector<std::string> mismatched;  // "fc.weight: float [10, 64] in the model, float [5, 64] in the file"
   std::string text() const;             // one line per tensor that was not loaded
 };
@@ -45,28 +45,28 @@ struct COMPOSER_EXPORT WeightsError : CheckpointError {
   WeightsReport report;
 };
 
-// Returns parameters and buffers, named and ordered as by Python's state_dict(). One that is registered under several
-// names is listed under each. They are the module's own tensors.
+// Returns parameters and buffers, with the names and the order of Python's state_dict(). A tensor that is registered
+// under several names is listed under each. The tensors are the module's own, not copies.
 COMPOSER_EXPORT formats::NamedTensors state_dict(const torch::nn::Module& module);
 
-// Reads a .safetensors file, or a .pt or .pth file of torch.save; the first bytes determine the format. Of a MosaicML
+// Reads a .safetensors file, or a .pt or .pth file of torch.save; the first bytes determine the format. For a MosaicML
 // Composer or Lightning checkpoint, or a dict of a model and its optimizer, returns only the model's tensors. Throws
-// CheckpointError for a damaged file, formats::UnsupportedError for what this version cannot read; `allow_unknown`
-// skips that.
+// CheckpointError for a damaged file, formats::UnsupportedError for contents that this version cannot read;
+// `allow_unknown` skips these.
 COMPOSER_EXPORT formats::NamedTensors read_weights(const std::filesystem::path& path, bool allow_unknown = false);
 
-// Loads such a file into the module's parameters and buffers, on any device. Throws WeightsError if the tensors do not
-// match the module, or none of them does, CheckpointError if the file is damaged; the module is then unchanged. A
-// parameter registered under several names counts as loaded if the file has one of them.
+// Loads a file that read_weights() reads into the module's parameters and buffers, on any device. Throws WeightsError
+// if the tensors do not match the module, or none of them does, CheckpointError if the file is damaged; the module is
+// then unchanged. A parameter registered under several names counts as loaded if the file has one of them.
 COMPOSER_EXPORT WeightsReport load_weights(torch::nn::Module& module, const std::filesystem::path& path,
                                            const LoadWeightsOptions& options = {});
 
-// The same for tensors in memory; errors name `from` as their source.
+// Like the function above, for tensors in memory. Errors name `from` as their source.
 COMPOSER_EXPORT WeightsReport load_weights(torch::nn::Module& module, const formats::NamedTensors& tensors,
                                            const std::string& from, const LoadWeightsOptions& options = {});
 
 struct SaveWeightsOptions {
-  std::vector<Rename> rename = {};                   // from the module's names to the file's
+  std::vector<Rename> rename = {};                   // from names in the module to names in the file
   std::map<std::string, std::string> metadata = {};  // for .safetensors files
 };
 

@@ -14,8 +14,8 @@
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kZipPiece = 1 << 18;    // read at once
-constexpr std::uint64_t kMostInflation = 64;  // of all that is deflated, by the file's size
+constexpr std::size_t kZipPiece = 1 << 18;    // bytes read at once
+constexpr std::uint64_t kMostInflation = 64;  // largest ratio of all inflated data to the file's size
 constexpr std::size_t kEnd = 22, kLocator = 20, kEnd64 = 56, kCentral = 46;  // bytes of the records
 
 template <class Number>
@@ -33,7 +33,7 @@ struct Directory {
   std::uint64_t at = 0, size = 0, count = 0;
 };
 
-// Fails, naming the file and the byte.
+// Throws an error that names the file and the byte.
 struct FailAt {
   const std::string& file;
   [[noreturn]] void operator()(std::string_view what, std::uint64_t at) const {
@@ -41,7 +41,7 @@ struct FailAt {
   }
 };
 
-// The zip64 record that a locator before the end record names, if there is one: then its numbers are what counts.
+// If a locator before the end record names a zip64 record, reads it; its numbers take precedence.
 bool read_end64(const ByteSource& file, std::uint64_t end, Directory& directory) {
   const FailAt fail{file.name()};
   if (end < kLocator) return false;
@@ -84,7 +84,7 @@ Directory find_directory(const ByteSource& file) {
   fail("not a zip file, or cut off: it has no end record", size);
 }
 
-// What would be written elsewhere if somebody unpacked it, or means another thing to another reader.
+// Rejects names that would be unpacked outside of the folder, or that other readers interpret differently.
 bool safe_name(std::string_view name) {
   if (name.empty() || name.front() == '/' || name.find_first_of(std::string_view("\\\0", 2)) != std::string_view::npos)
     return false;
@@ -97,7 +97,7 @@ bool safe_name(std::string_view name) {
   return util::is_utf8(name);
 }
 
-// Numbers that do not fit the record stand in a field of their own, in this order.
+// Numbers that do not fit into the record are in the zip64 field, in this order.
 void read_zip64_field(std::string_view extra, ZipEntry& entry, const FailAt& fail, std::uint64_t at) {
   std::uint64_t* const numbers[] = {&entry.size, &entry.stored, &entry.header};
   for (std::size_t i = 0; i + 4 <= extra.size();) {
@@ -145,7 +145,7 @@ void ZipReader::read_directory(std::uint64_t at, std::uint64_t size, std::uint64
     const std::size_t name = two(bytes, i + 28), extra = two(bytes, i + 30), comment = two(bytes, i + 32);
     if (bytes.size() - i - kCentral < name + extra + comment) fail("an entry exceeds the directory", at + i);
     const unsigned flags = two(bytes, i + 8), method = two(bytes, i + 10);
-    if (flags & 0x2061U) fail("an encrypted entry", at + i);  // encryption, patches, hidden headers
+    if (flags & 0x2061U) fail("an encrypted entry", at + i);  // encryption, patches, or hidden headers
     if (method != 0 && method != 8) fail("an entry that is neither stored nor deflated", at + i);
     ZipEntry entry{.name = std::string(bytes.substr(i + kCentral, name)),
                    .size = four(bytes, i + 24),
@@ -214,7 +214,7 @@ void ZipReader::inflate(const ZipEntry& entry, unsigned char* to) const {
       stream.avail_in = static_cast<unsigned>(size);
     }
     const auto room = static_cast<unsigned>(std::min<std::uint64_t>(entry.size - written, 1U << 30));
-    unsigned char nowhere = 0;  // zlib wants a place even where nothing is left to write
+    unsigned char nowhere = 0;  // zlib needs an output buffer even if nothing is left to write
     stream.next_out = room > 0 ? to + written : &nowhere;
     stream.avail_out = room;
     result = ::inflate(&stream, Z_NO_FLUSH);

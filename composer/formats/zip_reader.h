@@ -17,17 +17,17 @@ struct ZipEntry {
 };
 
 // Reads the entries of a zip file, stored or deflated, with or without zip64. The constructor throws CheckpointError
-// for invalid lists: entries that overlap or exceed the file, duplicate names or names that lead out of a folder, a
-// total of more than 64 times the file's size, encryption and other compression methods.
+// for an invalid directory: entries that overlap or exceed the file, duplicate names or names that lead out of a
+// folder, a total size of more than 64 times the file's, encryption, or other compression methods.
 class ZipReader {
  public:
   explicit ZipReader(const ByteSource& file);  // must outlive the reader
 
   const std::vector<ZipEntry>& entries() const { return entries_; }  // sorted by name
-  bool has_crcs() const { return has_crcs_; }                        // otherwise damage to the content is not seen
+  bool has_crcs() const { return has_crcs_; }                        // if false, damage to the contents is not detected
   const ZipEntry* find(std::string_view name) const;
-  // Reads entry.size bytes. Throws CheckpointError if they do not match their CRC; where that of every entry is 0, none
-  // has been computed (torch.utils.serialization.config.save.compute_crc32).
+  // Reads entry.size bytes. Throws CheckpointError if they do not match their CRC. If the CRC of every entry is 0, none
+  // was computed (torch.utils.serialization.config.save.compute_crc32), and none is checked.
   void read(const ZipEntry& entry, void* to) const;
   std::string read(const ZipEntry& entry) const;
 

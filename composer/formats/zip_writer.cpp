@@ -9,7 +9,7 @@ namespace composer::formats {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kMostOfCrc = 1 << 30;  // zlib takes no more at once
+constexpr std::size_t kMostOfCrc = 1 << 30;  // zlib's limit for one call
 
 void append(std::string& to, std::uint64_t number, int bytes) {
   for (int i = 0; i < bytes; ++i) to += static_cast<char>(number >> 8 * i & 0xFF);
@@ -24,7 +24,7 @@ void ZipWriter::out(const void* data, std::size_t size) {
   at_ += size;
 }
 
-// CRC and sizes follow the data, so that the data is gone through only once.
+// CRC and sizes follow the data, so that the data is processed only once.
 void ZipWriter::begin(std::string_view name) {
   name_ = name;
   header_ = at_;
@@ -34,7 +34,7 @@ void ZipWriter::begin(std::string_view name) {
   std::string header;
   append(header, 0x04034b50, 4);
   append(header, 0, 2);
-  append(header, 0x0808, 2);  // sizes come later; names are UTF-8
+  append(header, 0x0808, 2);  // sizes follow the data; names are UTF-8
   for (int i = 0; i < 9; ++i) append(header, 0, 2);
   append(header, name.size(), 2);
   append(header, padding + 4, 2);
@@ -62,7 +62,7 @@ void ZipWriter::end() {
   for (int i = 0; i < 2; ++i) append(after, size, size >= kIn64 ? 8 : 4);
   out(after.data(), after.size());
 
-  std::string large;  // what has no room in the entry
+  std::string large;  // the numbers that do not fit into the entry
   if (size >= kIn64) append(large, size, 8), append(large, size, 8);
   if (header_ >= kIn64) append(large, header_, 8);
   append(directory_, 0x02014b50, 4);
@@ -94,7 +94,7 @@ void ZipWriter::finish() {
   const std::uint64_t end64 = at_;
   std::string end;
   append(end, 0x06064b50, 4);
-  append(end, 44, 8);  // bytes that follow in this record
+  append(end, 44, 8);  // remaining bytes of this record
   append(end, 45, 2);
   append(end, 45, 2);
   append(end, 0, 8);

@@ -18,7 +18,7 @@ class ZipWriter {
   void end();
   void finish();
 
-  void entry(std::string_view name, std::string_view data);  // begin, write, end
+  void entry(std::string_view name, std::string_view data);  // begin(), write() and end() for a whole entry
 
  private:
   void out(const void* data, std::size_t size);
