@@ -37,8 +37,8 @@ at::Tensor by_distance(std::int64_t heads, std::int64_t tokens) {
   return slopes * (place.view({1, tokens}) - place.view({tokens, 1})).abs_().neg_();
 }
 
-// One for a model. Keeps what it has made, for lengths up to powers of two, so that all layers share it and CUDA graphs
-// find it where it was.
+// The bias of a model. Keeps the tensors that it has made, for lengths up to powers of two, so that all layers share
+// them and CUDA graphs find them at the same address.
 class Bias {
  public:
   Bias(std::int64_t heads, bool causal, std::int64_t max_tokens)
@@ -55,7 +55,7 @@ class Bias {
 
  private:
   at::Tensor make(std::int64_t tokens, const at::Tensor& like) const {
-    const c10::InferenceMode normal(false);  // training uses it as well
+    const c10::InferenceMode normal(false);  // because training uses it as well
     std::int64_t size = 64;
     while (size < tokens) size *= 2;
     size = std::max(std::min(size, max_tokens_), tokens);
@@ -147,7 +147,7 @@ bool Alibi::match(Event event, const State&) const {
 
 void Alibi::apply(Event event, State& state, Logger&) {
   if (event == Event::INIT) {
-    // A model that another trainer has changed is fine.
+    // Another trainer may have replaced the positions of this model before.
     has_effect_ = alibi(*state.model, options_) > 0 || learns_positions(*state.model);
     if (!has_effect_)
       warn("Alibi: has no effect: no module of the model derives from composer::LearnsPositions and has positions");

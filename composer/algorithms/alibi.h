@@ -17,30 +17,33 @@ class Module;
 namespace composer::algorithms {
 
 struct AlibiOptions {
-  std::int64_t max_sequence_length = 0;         // >= 1, required; number of tokens that the model accepts afterwards
-  double train_sequence_length_scaling = 0.25;  // above 0, to 1; sequences are cut into parts of this share in training
-  std::string input_key = "input_ids";          // name of the tokens in the batch
+  std::int64_t max_sequence_length = 0;  // >= 1, required; number of tokens that the model then accepts
+  // Above 0, to 1; in training, sequences are cut into parts of this share of their length.
+  double train_sequence_length_scaling = 0.25;
+  std::string input_key = "input_ids";  // name of the tokens in the batch
 };
 
-// The slope of each head: 2^(-8 k / heads) for k = 1, 2, ... if `heads` is a power of two. Otherwise those of the next
-// smaller power of two, then every other one of those of the next larger. Throws ConfigError unless heads >= 1.
+// The slope of each head: 2^(-8 k / heads) for k = 1, 2, ... if `heads` is a power of two. Otherwise the slopes for the
+// next smaller power of two, followed by every other slope for the next larger one. Throws ConfigError unless heads >=
+// 1.
 COMPOSER_EXPORT std::vector<double> alibi_head_slopes(std::int64_t heads);
 
-// What is added to the scores of attention: -slope * |i - j| as [1, heads, T, T], or causal, where a constant of each
-// row has no effect, slope * j as [heads, 1, T].
+// The bias that is added to the scores of attention: -slope * |i - j| as [1, heads, T, T]. If causal: slope * j as
+// [heads, 1, T], because a constant in each row has no effect.
 COMPOSER_EXPORT at::Tensor alibi_bias(std::int64_t heads, std::int64_t tokens, bool causal);
 
-// Replaces the learned positions of models of texts (surgery/position_bias.h) by this bias. Returns how many were
-// replaced. Throws ConfigError for invalid options.
+// Replaces the learned positions of language models (surgery/position_bias.h) by this bias. Returns the number of
+// modules that were changed. Throws ConfigError for invalid options.
 COMPOSER_EXPORT std::size_t alibi(torch::nn::Module& model, const AlibiOptions& options);
 
 // Cuts the sequences [N, T] of the batch into parts of `scaling` * T tokens, which become samples. Throws ConfigError
-// for a tensor of another shape than the tokens, and DataError if T is no multiple of the length of a part.
+// for a tensor whose shape differs from that of the tokens, and DataError if T is not a multiple of the length of a
+// part.
 COMPOSER_EXPORT Batch alibi_cut_sequences(const Batch& batch, double scaling,
                                           const std::string& input_key = "input_ids");
 
-// Does the former at INIT and the latter to each batch of training (arXiv:2108.12409): attention sees distances instead
-// of positions, so that a model trained on short sequences accepts longer ones.
+// Applies alibi() at INIT and alibi_cut_sequences() to each batch of training (arXiv:2108.12409). Attention then
+// depends on distances instead of positions, so a model trained on short sequences accepts longer ones.
 class COMPOSER_EXPORT Alibi final : public Algorithm {
  public:
   explicit Alibi(AlibiOptions options);  // throws ConfigError

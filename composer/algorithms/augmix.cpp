@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kAugMixStream =
     0x6175676d6978;  // sets these random numbers apart from those of other uses of a seed
 
-// One number of each image, to be combined with [N, C, H, W].
+// Returns one number for each image, in a shape that broadcasts to [N, C, H, W].
 template <class NumberOf>
 at::Tensor number_per_image(const std::vector<AugMixDraw>& draws, at::Device device, NumberOf&& number_of) {
   std::vector<float> numbers;
@@ -30,7 +30,7 @@ at::Tensor number_per_image(const std::vector<AugMixDraw>& draws, at::Device dev
 
 at::Tensor mixed(const at::Tensor& bytes, const std::vector<AugMixDraw>& draws) {
   const std::size_t width = draws.empty() ? 0 : draws.front().weights.size();
-  std::vector<ImageChanges> changes;  // of all images by their first chain, then by their second
+  std::vector<ImageChanges> changes;  // first those of all images' first chains, then of their second chains, and so on
   for (std::size_t chain = 0; chain < width; ++chain)
     for (const AugMixDraw& draw : draws) changes.push_back(draw.chains.at(chain));
   if (changes.empty()) return bytes;

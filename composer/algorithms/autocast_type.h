@@ -5,7 +5,7 @@
 
 namespace composer::algorithms {
 
-// The shorter type that autocast gives inputs on this tensor's device; nothing if autocast is off.
+// The shorter type that autocast gives inputs on this tensor's device; unset if autocast is off.
 std::optional<at::ScalarType> autocast_type(const at::Tensor& input);
 
 }  // namespace composer::algorithms

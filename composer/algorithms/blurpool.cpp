@@ -41,7 +41,7 @@ struct BlurConv2d final : nn::Module {
     blur_filter = register_buffer("blur_filter", default_filter());
     if (first) {
       conv = place.lift();
-    } else {  // with the same tensors
+    } else {  // the new layer has the same tensors
       const auto dense = std::make_shared<nn::Conv2dImpl>(*place->as<nn::Conv2dImpl>());
       dense->options.stride(1);
       conv = Layer(dense);

@@ -13,19 +13,20 @@ namespace composer::algorithms {
 struct BlurPoolOptions {
   bool replace_convs = true;       // convolutions with a stride above 1
   bool replace_maxpools = true;    // 2-d max-pools
-  bool blur_first = true;          // blur before the convolution; after it costs about stride^2 more work
-  std::int64_t min_channels = 16;  // >= 1; input channels from which on a convolution is replaced
+  bool blur_first = true;          // blur before the convolution; blurring after it costs about stride^2 times as much
+  std::int64_t min_channels = 16;  // >= 1; convolutions with fewer input channels are not replaced
 };
 
-// Filters each channel of [N, C, H, W] by itself, padded by half of the filter: [1, 1, h, w] for all channels, or
-// [C, 1, h, w]. Undefined: the 3x3 filter of weights 1, 2, 1. The stride is one number, or {rows, columns}.
+// Filters each channel of [N, C, H, W] separately, with a padding of half the filter's size. The filter is [1, 1, h, w]
+// for all channels, or [C, 1, h, w]; undefined: 3x3 with the weights 1, 2, 1. The stride is one number, or {rows,
+// columns}.
 COMPOSER_EXPORT at::Tensor blur_2d(const at::Tensor& input, at::IntArrayRef stride = 1, const at::Tensor& filter = {});
 
-// Puts a blur before or after strided convolutions, and between each max-pool and its stride. Weights stay the same
-// tensors; "conv1.weight" is called "conv1.conv.weight" afterwards. Throws ConfigError for invalid options.
+// Inserts a blur before or after strided convolutions, and between each max-pool and its stride. Weights stay the same
+// tensors, but "conv1.weight" is called "conv1.conv.weight" afterwards. Throws ConfigError for invalid options.
 COMPOSER_EXPORT Replacements blurpool(torch::nn::Module& model, const BlurPoolOptions& options = {});
 
-// Does this at INIT: convolutions and pools become less sensitive to shifts of the image (arXiv:1904.11486).
+// Applies blurpool() at INIT. Convolutions and pools become less sensitive to shifts of the image (arXiv:1904.11486).
 class COMPOSER_EXPORT BlurPool final : public SurgeryAlgorithm {
  public:
   explicit BlurPool(BlurPoolOptions options = {});  // throws ConfigError

@@ -10,11 +10,11 @@ class Module;
 
 namespace composer::algorithms {
 
-// Lays out the parameters and buffers [N, C, H, W] of a model with the channels innermost in memory (channels last).
-// Shapes and values stay as they are. Returns the number of such tensors.
+// Converts the parameters and buffers [N, C, H, W] of a model to channels last: the channels are innermost in memory.
+// Shapes and values do not change. Returns the number of such tensors.
 COMPOSER_EXPORT std::size_t channels_last(torch::nn::Module& model);
 
-// Does this at INIT. Convolutions then compute in this layout, and convert batches that have another one.
+// Applies channels_last() at INIT. Convolutions then compute in this layout, and convert batches with another one.
 class COMPOSER_EXPORT ChannelsLast final : public Algorithm {
  public:
   EventSet events() const override { return {Event::INIT}; }

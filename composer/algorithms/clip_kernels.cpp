@@ -1,4 +1,5 @@
-// Compiled with -ffp-contract=off (CMakeLists.txt): a fused multiply-add rounds once, and only newer machines have it.
+// Compiled with -ffp-contract=off (CMakeLists.txt): a fused multiply-add rounds only once, and older processors have
+// none.
 #include "composer/algorithms/clip_kernels.h"
 
 #include <cstring>
@@ -9,7 +10,8 @@ namespace composer::algorithms::detail {
 namespace {
 
 constexpr std::int64_t kLanes = 8, kSums = 4;
-constexpr std::int64_t kAhead = 256;  // elements to ask memory for: its own look-ahead ends with the page
+// Elements to prefetch; the processor's own prefetching stops at the end of a page.
+constexpr std::int64_t kAhead = 256;
 using Floats = float __attribute__((vector_size(sizeof(float) * kLanes)));
 using Doubles = double __attribute__((vector_size(sizeof(double) * kLanes)));
 template <class T>
@@ -21,11 +23,12 @@ struct LanesOf<float> {
   using Type = Floats;
 };
 
-// Of doubles, in sums that do not wait for each other.
+// Sums squares in doubles, in several independent sums.
 template <class T, class Values>
 __attribute__((always_inline)) inline double sum_with(const T* values, std::int64_t n) {
   Doubles sums[kSums] = {};
-  const std::int64_t each = n / kSums / kLanes * kLanes;  // so many rows at once come sooner than one after another
+  // Reading several rows at once is faster than one after another.
+  const std::int64_t each = n / kSums / kLanes * kLanes;
   for (std::int64_t i = 0; i < each; i += kLanes)
     for (std::int64_t s = 0; s < kSums; ++s) {
       Values loaded;

@@ -1,5 +1,5 @@
 #pragma once
-// Clipping by norm for gradients in host memory. Rounding is the same on every processor.
+// Kernels for clipping by norm, for gradients in host memory. Rounding is the same on every processor.
 #include <cstdint>
 
 namespace composer::algorithms::detail {

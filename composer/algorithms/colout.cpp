@@ -32,7 +32,7 @@ std::vector<Option<ColOutOptions>> colout_options() {
 
 ColOutKept colout_kept(std::int64_t height, std::int64_t width, double p_row, double p_col,
                        const std::function<at::Tensor(std::int64_t n)>& permute) {
-  static const auto described = colout_options();  // once for all batches
+  static const auto described = colout_options();  // described once for all batches
   check(ColOutOptions{.p_row = p_row, .p_col = p_col}, described, "ColOut: ", "");
   const auto some = [&](std::int64_t size, double p) {
     const auto kept = std::max<std::int64_t>(1, util::share_of(size, 1 - p));

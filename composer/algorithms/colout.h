@@ -11,23 +11,24 @@
 
 namespace composer::algorithms {
 
-// Which rows and columns stay: int64, ascending.
+// The rows and columns that are kept: int64, ascending.
 struct ColOutKept {
   at::Tensor rows, columns;
 };
 
 struct ColOutOptions {
-  double p_row = 0.15, p_col = 0.15;  // 0 to 1; share of rows and columns that are dropped; one stays
-  bool resize_target = true;          // also in a target with the size of the images, such as a mask
+  double p_row = 0.15, p_col = 0.15;  // 0 to 1; shares of rows and columns that are dropped; at least one is kept
+  bool resize_target = true;          // also drops them in a target with the size of the images, such as a mask
   std::string input_key = "input", target_key = "target";                             // names in the batch
   std::function<ColOutKept(std::int64_t height, std::int64_t width)> draw = nullptr;  // for each batch; unset: random
 };
 
-// `permute(n)` returns a permutation of 0 to n - 1; it is called for the rows and then for the columns.
+// Draws the rows and columns to keep. `permute(n)` returns a permutation of 0 to n - 1; it is called for the rows and
+// then for the columns.
 COMPOSER_EXPORT ColOutKept colout_kept(std::int64_t height, std::int64_t width, double p_row, double p_col,
                                        const std::function<at::Tensor(std::int64_t n)>& permute);
 
-// The rows and columns of images [..., H, W] that stay.
+// Returns the kept rows and columns of images [..., H, W].
 COMPOSER_EXPORT at::Tensor colout_batch(const at::Tensor& input, const ColOutKept& kept);
 
 // Drops random rows and columns of the images of each batch, the same in all of them, so that steps become cheaper.

@@ -29,7 +29,7 @@ std::vector<Option<CutOutOptions>> cutout_options() {
 
 std::vector<CutOutHole> cutout_holes(std::int64_t height, std::int64_t width, const CutOutOptions& options,
                                      const std::function<std::int64_t(std::int64_t low, std::int64_t high)>& sample) {
-  static const auto described = cutout_options();  // once for all batches
+  static const auto described = cutout_options();  // described once for all batches
   check(options, described, "CutOut: ", "");
   const auto side = util::share_of(std::min(height, width), options.length);
   const std::int64_t half = side / 2, before = options.uniform_sampling ? -((side + 1) / 2) : 0,

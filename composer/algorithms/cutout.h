@@ -18,9 +18,10 @@ struct CutOutHole {
 };
 
 struct CutOutOptions {
-  std::int64_t num_holes = 1;     // >= 1; squares per batch
-  double length = 0.5;            // 0 to 1; side of a square as a fraction of the shorter side of the images
-  bool uniform_sampling = false;  // hide each pixel equally often; otherwise those near the border less often
+  std::int64_t num_holes = 1;  // >= 1; squares per batch
+  double length = 0.5;         // 0 to 1; side of a square as a fraction of the shorter side of the images
+  // Hide each pixel equally often; otherwise pixels near the border are hidden less often.
+  bool uniform_sampling = false;
   std::string input_key = "input";
   // Called for each batch; unset: random.
   std::function<std::vector<CutOutHole>(std::int64_t height, std::int64_t width)> draw = nullptr;
@@ -35,8 +36,8 @@ COMPOSER_EXPORT std::vector<CutOutHole> cutout_holes(
 // A copy of the images [..., H, W] with zeros in the holes, the same in every image.
 COMPOSER_EXPORT at::Tensor cutout_batch(const at::Tensor& input, const std::vector<CutOutHole>& holes);
 
-// Hides random squares of the images of each batch (arXiv:1708.04552), the same squares in all of them. They depend
-// only on the trainer's seed and the number of the batch, so a resumed run hides the same. Throws ConfigError at the
+// Hides random squares of the images of each batch (arXiv:1708.04552), the same squares in all images. They depend only
+// on the trainer's seed and the number of the batch, so a resumed run hides the same ones. Throws ConfigError at the
 // first batch if the input is not [N, C, H, W].
 class COMPOSER_EXPORT CutOut final : public Algorithm {
  public:

@@ -54,8 +54,8 @@ double smoothing_of(const EMAOptions& options, Time interval) {
   return half_life ? std::exp(-std::log(2.0) * (interval / *half_life).as_double()) : options.smoothing;
 }
 
-// Then at most the last update comes, and has no weights but the last ones. At the end of the last batch, the last
-// epoch is not counted yet.
+// Whether the run ends before averaging matters: then at most the last update happens, and averages only the last
+// weights. At the end of the last batch, the last epoch is not counted yet.
 bool ends_before(Time start, const OptionalTime& end, TimeUnit updates) {
   if (start.unit() != TimeUnit::DURATION) return end && end->unit() == start.unit() && *end <= start;
   if (start <= 0) return false;
@@ -66,11 +66,11 @@ bool ends_before(Time start, const OptionalTime& end, TimeUnit updates) {
 
 bool has_ended(const State& state) { return state.max_duration && state.elapsed_duration() >= 1; }
 
-// Averages are kept in the type of the weights.
+// Warns if updates are too small for the averages, which have the dtype of the weights.
 void warn_if_too_coarse(const WeightsByName& averages, double share) {
   for (const auto& [name, average] : averages) {
     if (!at::isReducedFloatingType(average.scalar_type())) continue;
-    const double step = average.scalar_type() == at::kHalf ? 0x1p-10 : 0x1p-7;  // between 1 and the next number
+    const double step = average.scalar_type() == at::kHalf ? 0x1p-10 : 0x1p-7;  // distance from 1 to the next number
     if (share >= step) continue;
     return warn(join("EMA: ", name, " is ", average.scalar_type(), ", which has too few digits for an average that an ",
                      "update moves by a share of ", share, ", so it hardly moves. Train weights in float32, with ",
@@ -109,7 +109,8 @@ bool EMA::match(Event event, const State& state) const {
   if (event == Event::INIT || event == Event::AFTER_LOAD) return !averages_.empty();
   const auto too_late = [&] { return ends_before(options_.ema_start, state.max_duration, interval_.unit()); };
   if (event == Event::FIT_START) return !averages_.empty() || too_late();
-  if (event == Event::FIT_END) return averages_.empty() && has_ended(state) && !too_late();  // else it has been said
+  // If it is too late, FIT_START has warned.
+  if (event == Event::FIT_END) return averages_.empty() && has_ended(state) && !too_late();
   if (averages_.empty()) return is_averaged_from(options_.ema_start, state);
   return state.timestamp.get(interval_.unit()).count() % interval_.count() == 0;
 }
@@ -117,7 +118,7 @@ bool EMA::match(Event event, const State& state) const {
 void EMA::apply(Event event, State& state, Logger&) {
   const torch::nn::Module& model = as_module(*state.model);
   if (event == Event::INIT) {
-    averages_ = {};  // of another trainer
+    averages_ = {};  // they belong to another trainer
   } else if (event == Event::FIT_START && averages_.empty()) {
     const std::string end = state.max_duration ? join("training ends at ", *state.max_duration)
                                                : std::string("there is no max_duration that it is a share of");

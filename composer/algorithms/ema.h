@@ -12,21 +12,22 @@ class Module;
 
 namespace composer::algorithms {
 
-// Copies of the trainable parameters and of the buffers of a model, by their names in state_dict().
+// Copies the trainable parameters and the buffers of a model, with their names in state_dict().
 COMPOSER_EXPORT WeightsByName copy_weights(const torch::nn::Module& model);
 
-// Moves each average towards the model's value of that name: smoothing * average + (1 - smoothing) * value. Averages of
-// whole numbers, such as counts of batches, become the model's value. Names that the model does not have are skipped.
+// Moves each average towards the model's value with the same name: smoothing * average + (1 - smoothing) * value.
+// Averages of whole numbers, such as counts of batches, become the model's value. Names that the model does not have
+// are skipped.
 COMPOSER_EXPORT void compute_ema(const torch::nn::Module& model, WeightsByName& averages, double smoothing);
 
 struct EMAOptions {
   OptionalTime half_life = {};        // > 0, in batches or epochs; unset: 1000ba, unless smoothing is given
-  double smoothing = 0;               // in (0, 1): share of the old average in each update; 0: from half_life
-  Time ema_start = "0dur";            // >= 0; averages are the weights at the first update from then on
-  OptionalTime update_interval = {};  // >= 1, in batches or epochs, as half_life; unset: 1 of its unit
+  double smoothing = 0;               // in (0, 1): weight of the old average in each update; 0: computed from half_life
+  Time ema_start = "0dur";            // >= 0; at the first update from then on, the averages begin as the weights
+  OptionalTime update_interval = {};  // >= 1, in batches or epochs, in the unit of half_life; unset: 1 of that unit
 };
 
-// Keeps an exponential moving average of the weights, which evaluation, prediction and exports use. Training goes on
+// Keeps an exponential moving average of the weights, which evaluation, prediction and exports use. Training continues
 // with the trained weights. Throws ConfigError from the constructor.
 class COMPOSER_EXPORT EMA final : public Algorithm {
  public:
@@ -40,7 +41,7 @@ class COMPOSER_EXPORT EMA final : public Algorithm {
   const WeightsByName* weights_for(WeightsUse use) override;
   void visit_state(StateVisitor& visit) override;
 
-  double smoothing() const { return smoothing_; }  // in each update
+  double smoothing() const { return smoothing_; }  // of each update
   Time update_interval() const { return interval_; }
   const WeightsByName& averages() const { return averages_.by_name(); }  // empty before ema_start
 

@@ -38,7 +38,7 @@ void assign(const at::Tensor& parameter, const at::Tensor& value) {
   parameter.set_data(value.detach().reshape(parameter.sizes()).contiguous());
 }
 
-// Both parts of a layer with this weight [out, ...] and bias, which has none if it is undefined.
+// Makes both parts of a layer with this weight [out, ...] and bias; an undefined bias stands for none.
 template <class Holder>
 Layer factorized(Holder first, Holder second, const at::Tensor& weight, const at::Tensor& bias, bool keep_weights) {
   if (keep_weights) {
@@ -109,7 +109,7 @@ std::int64_t clean_latent_size(double latent, std::int64_t in, std::int64_t out)
   return std::max<std::int64_t>(1, util::share_of(std::min(in, out), latent));
 }
 
-// in * rank + rank * out < in * out
+// The condition is in * rank + rank * out < in * out.
 std::int64_t max_rank_with_possible_speedup(std::int64_t in, std::int64_t out, std::int64_t kernel_area) {
   const std::int64_t inputs = in * kernel_area;
   return (inputs * out + inputs + out - 1) / (inputs + out) - 1;

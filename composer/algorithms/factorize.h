@@ -10,29 +10,28 @@
 namespace composer::algorithms {
 
 struct FactorizeOptions {
-  bool factorize_convs = true;      // 2-d convolutions of one group
+  bool factorize_convs = true;      // 2-d convolutions with one group
   bool factorize_linears = true;    // linear layers
-  std::int64_t min_channels = 256;  // >= 1; input and output channels from which on a convolution is factorized
+  std::int64_t min_channels = 256;  // >= 1; convolutions with fewer input or output channels are not factorized
   double latent_channels = 0.25;    // > 0; channels between the two factors; below 1: a fraction of the smaller number
-  std::int64_t min_features = 256;  // >= 1; likewise for linear layers
-  double latent_features = 128;     // > 0
-  bool keep_weights = true;         // factors whose product is closest to the weights; otherwise random ones
+  std::int64_t min_features = 256;  // >= 1; linear layers with fewer input or output features are not factorized
+  double latent_features = 128;     // > 0; features between the two factors; below 1: a fraction of the smaller number
+  bool keep_weights = true;         // choose factors whose product is closest to the weights; otherwise random ones
 };
 
-// The number that `latent` means between `in` and `out`: itself from 1 on, otherwise this fraction of the smaller one,
-// and at least 1.
+// The number of channels or features that `latent` stands for between `in` and `out`: from 1 on, the number itself;
+// below, this fraction of the smaller one, at least 1.
 COMPOSER_EXPORT std::int64_t clean_latent_size(double latent, std::int64_t in, std::int64_t out);
-// The largest rank at which two factors cost fewer multiplications than a linear layer, or than a convolution with a
+// The largest rank at which two factors need fewer multiplications than a linear layer, or than a convolution with a
 // kernel of kernel_area elements.
 COMPOSER_EXPORT std::int64_t max_rank_with_possible_speedup(std::int64_t in, std::int64_t out,
                                                             std::int64_t kernel_area = 1);
 
-// Replaces convolutions and linear layers by two smaller ones each, module0 and module1, where that saves
-// multiplications. module1 has a bias, but not if it stands for a linear layer without one. Throws ConfigError for
-// invalid options.
+// Replaces each convolution and linear layer by two smaller ones, module0 and module1, if that saves multiplications.
+// module1 has a bias, unless it replaces a linear layer without one. Throws ConfigError for invalid options.
 COMPOSER_EXPORT Replacements factorize(torch::nn::Module& model, const FactorizeOptions& options = {});
 
-// Does this at INIT.
+// Applies factorize() at INIT.
 class COMPOSER_EXPORT Factorize final : public SurgeryAlgorithm {
  public:
   explicit Factorize(FactorizeOptions options = {});  // throws ConfigError

@@ -7,7 +7,7 @@
 
 namespace composer::algorithms {
 
-// A product a * b close to a matrix, or to the weight of a convolution.
+// A product a * b that approximates a matrix, or the weight of a convolution.
 struct LowRankFactors {
   at::Tensor a;            // the matrix itself if b is undefined
   at::Tensor b;            // undefined if two factors would cost more than the matrix
@@ -15,20 +15,20 @@ struct LowRankFactors {
   std::int64_t rank = -1;  // of the factors; -1: nothing was factorized
 };
 
-// Factors of [m, rank] and [rank, n] whose product is as close to the matrix [m, n] as that rank allows, with equal
-// norms.
+// Factors [m, rank] and [rank, n] whose product is as close to the matrix [m, n] as this rank allows. The factors have
+// equal norms.
 COMPOSER_EXPORT LowRankFactors low_rank(const at::Tensor& matrix, std::int64_t rank);
 
-// Looks for factors a, b and a bias with which x * a * b + bias is close to y, where x is [samples, in] and y [samples,
-// out]: begins with low_rank() of the present weights, wa or wa * wb, and then solves for b and a in turn, n_iters
-// times. `bias` is what y contains already, or undefined. A rank below 1 is a fraction of `in`. Weights whose rank is
-// not above the asked one are returned as they are.
+// Finds factors a, b and a bias so that x * a * b + bias is close to y, where x is [samples, in] and y [samples, out].
+// It begins with low_rank() of the present weights, wa or wa * wb, and then solves for b and a in turn, n_iters times.
+// `bias` is the bias contained in y, or undefined. A rank below 1 is a fraction of `in`. Weights whose rank is at most
+// the requested one are returned unchanged.
 COMPOSER_EXPORT LowRankFactors factorize_matrix(const at::Tensor& x, const at::Tensor& y, const at::Tensor& wa,
                                                 const at::Tensor& wb = {}, const at::Tensor& bias = {},
                                                 double rank = 0.25, std::int64_t n_iters = 3);
 
-// The same for the weight [out, in, h, w] of a convolution of stride 1, of x [N, in, H, W] with zeros around it: `a` is
-// [rank, in, h, w] and `b` [out, rank, 1, 1].
+// Like factorize_matrix(), for the weight [out, in, h, w] of a convolution of stride 1 and input x [N, in, H, W] with
+// zero padding: `a` is [rank, in, h, w] and `b` [out, rank, 1, 1].
 COMPOSER_EXPORT LowRankFactors factorize_conv2d(const at::Tensor& x, const at::Tensor& weight,
                                                 const at::Tensor& bias = {}, double rank = 0.25,
                                                 std::int64_t n_iters = 3, std::int64_t padding = 0);

@@ -9,17 +9,18 @@
 namespace composer::algorithms {
 
 struct GatedLinearUnitsOptions {
-  std::string act_fn = "";        // of the gate: "gelu", "gelu_tanh", "relu", "silu", "sigmoid"; "": the layer's own
-  bool gated_layer_bias = false;  // of the new layer, to which the activation is applied
+  // Activation of the gate: "gelu", "gelu_tanh", "relu", "silu", "sigmoid"; "": the layer's own.
+  std::string act_fn = "";
+  bool gated_layer_bias = false;      // whether the new layer, to which the activation is applied, has a bias
   bool non_gated_layer_bias = false;  // whether the layer that is multiplied by the gate keeps its bias
 };
 
-// Lets the feed-forward layers (surgery/feed_forward.h) of a model multiply activation(gated_layer(x)) by dense(x)
-// instead of applying the activation to dense(x). The weight of `dense` stays the same memory; gates are initialised as
+// Gives the feed-forward layers (surgery/feed_forward.h) of a model gates: they compute activation(gated_layer(x)) *
+// dense(x) instead of activation(dense(x)). The weight of `dense` stays the same memory; gates are initialised like
 // torch's Linear. Throws ConfigError for invalid options.
 COMPOSER_EXPORT Replacements gated_linear_units(torch::nn::Module& model, const GatedLinearUnitsOptions& options = {});
 
-// Does this at INIT (arXiv:2002.05202).
+// Applies gated_linear_units() at INIT (arXiv:2002.05202).
 class COMPOSER_EXPORT GatedLinearUnits final : public SurgeryAlgorithm {
  public:
   explicit GatedLinearUnits(GatedLinearUnitsOptions options = {});  // throws ConfigError

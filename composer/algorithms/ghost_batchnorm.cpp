@@ -20,7 +20,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// The momentum of a batch norm is another one while it lives.
+// Changes the momentum of a batch norm while it lives.
 class MomentumScope {
  public:
   MomentumScope(nn::BatchNormOptions& options, double momentum) : options_(options), before_(options.momentum()) {
@@ -61,7 +61,7 @@ struct InGhostBatches final : nn::Module {
   Layer batchnorm;
 };
 
-// What replaces the batch norm in this place; a null Layer if it holds something else.
+// Returns the replacement of a batch norm; a null Layer if the place holds another module.
 template <class Norm>
 Layer in_ghost_batches(const std::string& name, const Layer& place, std::int64_t size) {
   const auto* norm = place->as<Norm>();

@@ -9,16 +9,17 @@
 namespace composer::algorithms {
 
 struct GhostBatchNormOptions {
-  std::int64_t ghost_batch_size = 32;  // >= 1; samples that are normalised together, at most
+  std::int64_t ghost_batch_size = 32;  // >= 1; largest number of samples that are normalised together
 };
 
-// Lets every batch norm (1-d, 2-d, 3-d) compute its statistics in training over parts of a microbatch of about equal
-// size. Running statistics move by the momentum divided by the number of parts for each part. The weight "bn1.weight"
-// is called "bn1.batchnorm.weight" afterwards. Throws ConfigError for invalid options and for a batch norm without a
-// momentum. The forward pass throws DataError in training for fewer samples than ghost_batch_size.
+// Lets every batch norm (1-d, 2-d, 3-d) compute its training statistics over parts of a microbatch of about equal size.
+// For each part, running statistics move by the momentum divided by the number of parts. The weight "bn1.weight" is
+// called "bn1.batchnorm.weight" afterwards. Throws ConfigError for invalid options and for a batch norm without a
+// momentum. In training, the forward pass throws DataError for fewer samples than ghost_batch_size.
 COMPOSER_EXPORT Replacements ghost_batchnorm(torch::nn::Module& model, const GhostBatchNormOptions& options = {});
 
-// Does this at INIT: the noise of small batches regularises training with large ones (arXiv:1705.08741).
+// Applies ghost_batchnorm() at INIT. The noise of small batches regularises training with large ones
+// (arXiv:1705.08741).
 class COMPOSER_EXPORT GhostBatchNorm final : public SurgeryAlgorithm {
  public:
   explicit GhostBatchNorm(GhostBatchNormOptions options = {});  // throws ConfigError

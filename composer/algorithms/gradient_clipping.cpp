@@ -22,7 +22,7 @@
 namespace composer::algorithms {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 15;  // elements that are worth a thread
+constexpr std::int64_t kGrain = 1 << 15;  // elements that are worth using another thread
 
 bool is_readable(const at::Tensor& gradient) {
   return gradient.is_cpu() && gradient.is_non_overlapping_and_dense() &&
@@ -32,7 +32,7 @@ bool is_readable(const at::Tensor& gradient) {
 template <class T>
 double sum_of_squares(const T* values, std::int64_t n) {
   if (n <= kGrain) return detail::sum_of_squares(values, n);
-  // in pieces of one length, so that the sum does not depend on the number of threads
+  // The sum is computed in pieces of fixed length, so it does not depend on the number of threads.
   const std::int64_t pieces = (n + kGrain - 1) / kGrain;
   std::vector<double> sums(static_cast<std::size_t>(pieces));
   parallel_for(0, pieces, 1, [&](std::int64_t from, std::int64_t to) {
@@ -60,14 +60,14 @@ void multiply(const at::Tensor& gradient, double factor) {
     multiply(gradient.mutable_data_ptr<float>(), gradient.numel(), static_cast<float>(factor));
   else
     multiply(gradient.mutable_data_ptr<double>(), gradient.numel(), factor);
-  gradient.unsafeGetTensorImpl()->bump_version();  // it was changed behind autograd's back
+  gradient.unsafeGetTensorImpl()->bump_version();  // tells autograd of the change
 }
 
 void clip_norm_on_host(const std::vector<at::Tensor>& gradients, double threshold) {
   double sum = 0;
   for (const at::Tensor& gradient : gradients) sum += sum_of_squares(gradient);
   const double coefficient = threshold / (std::sqrt(sum) + 1e-6);
-  if (coefficient >= 1) return;  // false for NaN, which goes into all gradients
+  if (coefficient >= 1) return;  // false for NaN, which then spreads to all gradients
   for (const at::Tensor& gradient : gradients) multiply(gradient, coefficient);
 }
 
@@ -76,7 +76,7 @@ void clip_norm(std::vector<at::Tensor>& gradients, double threshold) {
   at::_foreach_mul_(gradients, joint_norm(gradients).add(1e-6).reciprocal_().mul_(threshold).clamp_max_(1));
 }
 
-// Where each rank has some of the gradients, or none. Every rank comes to the same factor.
+// Clips gradients that are divided among ranks; some ranks may have none. Every rank computes the same factor.
 void clip_norm_of_all(const std::vector<at::Tensor>& gradients, double threshold, at::Device device,
                       const DividedGradients::SumOverRanks& sum_over_ranks) {
   at::Tensor squares = at::zeros({}, at::TensorOptions(device).dtype(at::kDouble));
@@ -92,7 +92,8 @@ void clip_norm_of_all(const std::vector<at::Tensor>& gradients, double threshold
   for (const at::Tensor& gradient : gradients) gradient.mul_(factor);
 }
 
-// The L2 norm of each row of dimension 0, in the shape that scales them; of all elements without rows.
+// The L2 norm of each row of dimension 0, in a shape that broadcasts to the tensor; for 0-d tensors, the norm of all
+// elements.
 at::Tensor unit_norms(const at::Tensor& tensor) {
   if (tensor.dim() <= 1) return at::linalg_vector_norm(tensor, 2);
   std::vector<std::int64_t> others;
@@ -105,7 +106,7 @@ void clip_adaptively(const at::Tensor& parameter, at::Tensor& gradient, const Gr
   gradient.mul_(most.div_(unit_norms(gradient)).nan_to_num_(1).clamp_max_(1));
 }
 
-// Each parameter once.
+// Expects each parameter once.
 void clip(const optim::NamedParameters& parameters, const GradientClippingOptions& options,
           const DividedGradients::SumOverRanks& sum_over_ranks = {}) {
   const ClippingType type = options.clipping_type;
@@ -154,7 +155,7 @@ void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, Clipping
 GradientClipping::GradientClipping(GradientClippingOptions options)
     : options_(checked("GradientClipping", options, gradient_clipping_options())) {}
 
-// Whether the optimizer has other parameters than before: some were replaced, or added.
+// Whether the optimizer's parameters have changed since the last call: some were replaced or added.
 bool GradientClipping::has_changed(const State& state) {
   if (!state.optimizer) return false;
   std::size_t i = 0;
@@ -169,7 +170,8 @@ bool GradientClipping::has_changed(const State& state) {
 }
 
 void GradientClipping::apply(Event event, State& state, Logger&) {
-  // walking the modules costs more than clipping a small model, so not in every batch
+  // Collecting the model's parameters costs more than clipping those of a small model, so it is not done in every
+  // batch.
   if (has_changed(state) || event == Event::INIT || state.timestamp.batch_in_epoch == 0 || parameters_.empty())
     parameters_ = optim::parameters_of(as_module(*state.model));
   if (event == Event::AFTER_TRAIN_BATCH) clip(parameters_, options_, sum_);

@@ -25,8 +25,8 @@ struct GradientClippingOptions {
   double min_weight_norm = 1e-3;  // >= 0, for ADAPTIVE. With 0, a unit whose weights are all zero is never trained
 };
 
-// Clips the gradients of these parameters in place. Parameters without a gradient are skipped; one that is listed twice
-// counts once. Throws ConfigError for a sparse gradient with VALUE or ADAPTIVE. Does not wait for a GPU.
+// Clips the gradients of these parameters in place. Parameters without a gradient are skipped; a parameter that is
+// listed twice counts once. Throws ConfigError for a sparse gradient with VALUE or ADAPTIVE. Does not wait for a GPU.
 COMPOSER_EXPORT void apply_gradient_clipping(const std::vector<at::Tensor>& parameters, ClippingType type,
                                              double threshold, double min_weight_norm = 1e-3);
 
@@ -43,8 +43,8 @@ class COMPOSER_EXPORT GradientClipping final : public Algorithm, public DividedG
   bool has_changed(const State& state);
 
   GradientClippingOptions options_;
-  optim::NamedParameters parameters_;  // the model's, collected again when the optimizer's change
-  std::vector<const void*> trained_;   // the optimizer's
+  optim::NamedParameters parameters_;  // the model's; collected again when the optimizer's parameters change
+  std::vector<const void*> trained_;   // the optimizer's parameters
   SumOverRanks sum_;
 };
 

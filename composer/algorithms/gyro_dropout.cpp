@@ -55,7 +55,7 @@ struct GyroDropoutLayer final : nn::Module {
     masks = at::stack(chosen).to(x.device(), /*non_blocking=*/true);
   }
 
-  // One of sigma masks, made when it is needed: all of them can be larger than the model.
+  // Draws one of sigma masks when it is needed, because all of them together can be larger than the model.
   at::Tensor draw(std::int64_t number, const at::Tensor& x) const {
     const at::Generator numbers = at::detail::createCPUGenerator(hash64(seed, kGyroDropoutStream, index, 1, number));
     return at::rand(x.sizes().slice(1), numbers, at::TensorOptions(at::kFloat)).gt(options.p);
@@ -68,7 +68,7 @@ struct GyroDropoutLayer final : nn::Module {
   GyroDropoutOptions options;
   std::int64_t index;
   std::shared_ptr<const GyroDropoutPosition> position;
-  at::Tensor masks;  // not a buffer: a resumed run draws the same
+  at::Tensor masks;  // not a buffer, because a resumed run draws the same masks
   std::uint64_t seed = 0;
   std::int64_t round = 0;
 };
@@ -80,7 +80,7 @@ std::vector<Option<GyroDropoutOptions>> gyro_dropout_options() {
 }
 
 void check_gyro_dropout(const GyroDropoutOptions& options) {
-  static const auto described = gyro_dropout_options();  // once for all batches
+  static const auto described = gyro_dropout_options();  // described once for all batches
   check(options, described, "GyroDropout: ", "");
 }
 
@@ -94,7 +94,7 @@ std::int64_t round_of(const State& state, const GyroDropoutOptions& options) {
   return util::share_of(options.sigma, state.elapsed_duration()) / options.tau;
 }
 
-// 0 if its tensors do not agree.
+// The number of samples of a batch; 0 if its tensors do not agree.
 std::int64_t samples_of(const Batch& batch) {
   std::optional<std::int64_t> samples;
   for (const auto& [name, tensor] : batch) {
@@ -119,7 +119,7 @@ at::Tensor drop_by_masks(const at::Tensor& x, const at::Tensor& masks, double p,
                       ", masks are ", masks.sizes());
   if (x.size(0) == 0) return x;
   const std::int64_t rows = x.size(0), tau = masks.size(0);
-  // Row i is that share of the batch: (first + i * samples / rows) / of.
+  // The share of the batch before row i is (first + i * samples / rows) / of.
   const auto [first, samples, of] = part.samples > 0 ? part : BatchPart{.first = 0, .samples = rows, .of = rows};
   const at::Tensor mask_of = at::arange(rows, x.options().dtype(at::kLong))
                                  .mul_(samples)
@@ -135,7 +135,7 @@ Replacements gyro_dropout(nn::Module& model, const GyroDropoutOptions& options,
                           std::shared_ptr<const GyroDropoutPosition> position) {
   check_gyro_dropout(options);
   std::int64_t index = 0;
-  // Those of another trainer follow this position from now on.
+  // Layers that another trainer has made are replaced, so that they follow this position.
   return replace_modules(model, [&](const std::string&, const Layer& place) -> Layer {
     if (!place->as<nn::DropoutImpl>() && !place->as<GyroDropoutLayer>()) return {};
     return std::make_shared<GyroDropoutLayer>(options, index++, position);

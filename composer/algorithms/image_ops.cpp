@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::int64_t kLevels = 256;
 
-// One number for each image, to be combined with [N, C, H, W].
+// Returns one number for each image, in a shape that broadcasts to [N, C, H, W].
 at::Tensor per_image(const std::vector<double>& values, const at::Tensor& images, at::ScalarType type) {
   return at::tensor(values, at::kDouble).to(type).to(images.device(), /*non_blocking=*/true).view({-1, 1, 1, 1});
 }
@@ -60,14 +60,14 @@ at::Tensor solarize(const at::Tensor& images, const std::vector<double>& thresho
   return at::where(images < per_image(thresholds, images, at::kShort), images, images.bitwise_not());
 }
 
-// x and y of the pixel in the image that comes to a place: a * x + b * y + c and d * x + e * y + f.
+// Maps a position in the result to the position in the image: x is a * x + b * y + c, and y is d * x + e * y + f.
 struct Affine {
   double a = 1, b = 0, c = 0, d = 0, e = 1, f = 0;
 };
 
 Affine rotation(double degrees, double height, double width) {
   const double turn = std::fmod(std::fmod(degrees, 360) + 360, 360), angle = -turn * std::numbers::pi / 180;
-  const auto rounded = [](double x) { return std::nearbyint(x * 1e15) / 1e15; };  // so that 90 degrees are exact
+  const auto rounded = [](double x) { return std::nearbyint(x * 1e15) / 1e15; };  // makes 90 degrees exact
   Affine m{.a = rounded(std::cos(angle)), .b = rounded(std::sin(angle))};
   m.d = rounded(-std::sin(angle)), m.e = m.a;
   m.c = m.a * (-width / 2) + m.b * (-height / 2) + width / 2;
@@ -84,7 +84,7 @@ Affine movement(const ImageChange& change, double height, double width) {
   return {.f = value};
 }
 
-// In double precision, as the results are cut off to whole numbers: 0.9999999 would become 0.
+// Computes in double, because the results are truncated to whole numbers: 0.9999999 would become 0.
 at::Tensor move_pixels(const at::Tensor& images, const std::vector<ImageChange>& changes) {
   const std::int64_t samples = images.size(0), channels = images.size(1), height = images.size(2),
                      width = images.size(3);
@@ -109,7 +109,7 @@ at::Tensor move_pixels(const at::Tensor& images, const std::vector<ImageChange>&
   column.sub_(0.5).clamp_(-1, static_cast<double>(width)), row.sub_(0.5).clamp_(-1, static_cast<double>(height));
   const at::Tensor left = column.floor(), top = row.floor();
   const at::Tensor to_right = column.sub_(left).unsqueeze(1), down = row.sub_(top).unsqueeze(1);
-  // With a frame that repeats the pixels at the edge, one index finds all four pixels around a place.
+  // Repeats the pixels at the edges in a frame, so that one index finds all four pixels around a position.
   const at::Tensor framed = at::replication_pad2d(images.to(at::kDouble), {1, 1, 1, 1}).view({samples, channels, -1});
   const std::int64_t line = width + 2, places = framed.size(2);
   const at::Tensor index = top.add(1)
@@ -140,7 +140,7 @@ at::Tensor blend(const at::Tensor& without, const at::Tensor& images, const std:
       .to(at::kByte);
 }
 
-// Luma in float32, [N, 1, H, W]: all sums are whole numbers below 2^24, so exact.
+// Luma in float32, [N, 1, H, W]. It is exact, because all sums are whole numbers below 2^24.
 at::Tensor gray(const at::Tensor& images) {
   if (images.size(1) == 1) return images.to(at::kFloat);
   const at::Tensor weights =
@@ -175,7 +175,7 @@ bool moves_pixels(ImageOp op) {
          op == ImageOp::TRANSLATE_Y;
 }
 
-// Images of one operation, or of several that move pixels.
+// Changes images that all have the same operation, or whose operations all move pixels.
 at::Tensor change_alike(const at::Tensor& images, const std::vector<ImageChange>& changes) {
   const ImageOp op = changes.front().op;
   if (moves_pixels(op)) return move_pixels(images, changes);

@@ -11,15 +11,15 @@
 
 namespace composer::algorithms {
 
-// What is done to an image, with a parameter (`value`) that depends on the operation. The results are those of the
-// functions of the same name of Pillow.
+// An operation on an image, with a parameter (`value`) that depends on the operation. The results equal those of
+// Pillow's functions with the same names.
 enum class ImageOp : std::uint8_t {
   NONE,
   AUTOCONTRAST,
   EQUALIZE,
-  POSTERIZE,    // bits that stay, 1 to 8
+  POSTERIZE,    // number of bits that are kept, 1 to 8
   ROTATE,       // degrees, counterclockwise, about the centre
-  SOLARIZE,     // value from which on pixels are inverted, 0 to 256
+  SOLARIZE,     // pixels from this value on are inverted, 0 to 256
   SHEAR_X,      // pixels to the left per row
   SHEAR_Y,      // pixels up per column
   TRANSLATE_X,  // pixels to the left
@@ -36,9 +36,9 @@ struct ImageChange {
   double value = 0;
 };
 
-// Images uint8 [N, C, H, W] with one or three channels, each changed by its own operation: `changes` has N entries.
-// The images of one operation are changed together, and so are operations that move pixels. Pixels that come from
-// outside of the image are 0.
+// Changes images uint8 [N, C, H, W] with one or three channels, each by its own operation: `changes` has N entries.
+// Images with the same operation are changed together, and so are all images whose operations move pixels. Pixels from
+// outside of an image are 0.
 COMPOSER_EXPORT at::Tensor change_images(const at::Tensor& images, const std::vector<ImageChange>& changes);
 
 // Several operations for each image, one after another.
@@ -53,22 +53,22 @@ enum class AugmentationSet : std::uint8_t {
 COMPOSER_EXPORT const std::vector<ImageOp>& image_ops_of(AugmentationSet set);
 
 // Draws the parameter of an operation for images of this size. severity: 0 to 10. `uniform(low, high)` samples a
-// number; high may be below low.
+// number; high may be less than low.
 COMPOSER_EXPORT ImageChange draw_image_change(ImageOp op, double severity, AugmentationSet set, std::int64_t height,
                                               std::int64_t width,
                                               const std::function<double(double low, double high)>& uniform);
 
-// One of the operations of the set, each equally often, with its parameter.
+// Draws one of the operations of the set, each equally often, with its parameter.
 COMPOSER_EXPORT ImageChange sample_image_change(AugmentationSet set, double severity, std::int64_t height,
                                                 std::int64_t width, RandomStream& random);
 
-// Images [N, C, H, W] with one or three channels in uint8, or with values from 0 to 1 in a floating-point type, as
-// uint8. Throws ConfigError that begins with `who` for anything else.
+// Converts images [N, C, H, W] with one or three channels to uint8. They must be uint8, or floating-point with values
+// from 0 to 1. Throws ConfigError that begins with `who` for anything else.
 COMPOSER_EXPORT at::Tensor to_bytes(const at::Tensor& images, const std::string& who);
-// The reverse: with the dtype and memory format of `like`.
+// The inverse of to_bytes(): returns images with the dtype and memory format of `like`.
 COMPOSER_EXPORT at::Tensor from_bytes(const at::Tensor& images, const at::Tensor& like);
 
-// Warns of floating-point images on the host with other values, such as normalized ones. Reads them.
+// Warns about floating-point images on the host with values outside of 0 to 1, such as normalized images. Reads them.
 COMPOSER_EXPORT void warn_unless_from_0_to_1(const at::Tensor& images, const std::string& who);
 
 }  // namespace composer::algorithms

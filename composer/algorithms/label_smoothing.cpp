@@ -14,7 +14,7 @@ namespace composer::algorithms {
 
 namespace {
 
-// Of classes [N, ...] on the host, in one pass. Rounds as the operators below do.
+// Smooths classes [N, ...] on the host, in one pass. Rounds like the operators below.
 at::Tensor smooth_classes(const at::Tensor& logits, const at::Tensor& target, double smoothing) {
   const std::int64_t classes = logits.size(1), inner = logits.numel() / logits.size(0) / classes;
   const auto others = static_cast<float>(smoothing / static_cast<double>(classes));
@@ -52,7 +52,7 @@ at::Tensor smooth_labels(const at::Tensor& logits, const at::Tensor& target, dou
     return smooth_classes(logits, target, smoothing);
   const auto classes = static_cast<double>(logits.size(1));
   const at::Tensor probabilities = ensure_targets_one_hot(logits, target).to(at::kFloat);
-  // to all classes alike, of what a row has: an ignored target has nothing
+  // Spreads over all classes only what a row has: the row of an ignored target is zero.
   return probabilities.mul(1 - smoothing).add_(probabilities.sum(1, /*keepdim=*/true), smoothing / classes);
 }
 

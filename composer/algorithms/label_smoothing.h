@@ -19,9 +19,9 @@ struct LabelSmoothingOptions {
 // zeros, which do not contribute to soft_cross_entropy. Throws DataError if the shapes fit neither.
 COMPOSER_EXPORT at::Tensor smooth_labels(const at::Tensor& logits, const at::Tensor& target, double smoothing);
 
-// Trains on smoothed targets: the loss gets them, metrics get those of the batch. Requires a model with one output,
-// with classes in dimension 1, and a loss that accepts probabilities. Throws ConfigError from the constructor, and at
-// the first batch if classes are in another dimension, as in language models.
+// Trains on smoothed targets: the loss gets them, while metrics get the targets of the batch. Requires a model with one
+// output, with classes in dimension 1, and a loss that accepts probabilities. Throws ConfigError from the constructor,
+// and at the first batch if classes are in another dimension, as in language models.
 class COMPOSER_EXPORT LabelSmoothing final : public Algorithm {
  public:
   explicit LabelSmoothing(LabelSmoothingOptions options = {});
@@ -29,12 +29,12 @@ class COMPOSER_EXPORT LabelSmoothing final : public Algorithm {
   StateDict local_hparams() const override;
   EventSet events() const override { return {Event::BEFORE_LOSS, Event::AFTER_LOSS}; }
   void apply(Event event, State& state, Logger& logger) override;
-  // Of what others have made of the targets, which is what there is again after the loss.
+  // Runs last, so that it smooths the targets as other algorithms have changed them, and restores those after the loss.
   Placement placement() const override { return Placement::LAST; }
 
  private:
   LabelSmoothingOptions options_;
-  at::Tensor original_, smoothed_;  // while the loss is computed
+  at::Tensor original_, smoothed_;  // set while the loss is computed
 };
 
 }  // namespace composer::algorithms

@@ -55,7 +55,7 @@ void freeze(const Layers& layers, std::size_t depth, torch::optim::Optimizer& op
     for (const at::Tensor& parameter : layers[i]) {
       if (!parameter.requires_grad() || trained.contains(parameter.unsafeGetTensorImpl())) continue;
       remove(optimizer, parameter);
-      parameter.mutable_grad().reset();  // nobody sets it to zero any more
+      parameter.mutable_grad().reset();  // the optimizer no longer sets it to zero
       parameter.set_requires_grad(false);
     }
   }
@@ -83,7 +83,7 @@ FrozenLayers freeze_layers(torch::nn::Module& model, torch::optim::Optimizer& op
   const Layers layers = layers_of(model);
   const double percentage = freeze_schedule(current_duration, options);
   const auto most = std::max<std::int64_t>(static_cast<std::int64_t>(layers.size()) - 1, 0);
-  // Rounded as recorded: not by util::share_of, which would freeze some layers a batch or two earlier than Composer.
+  // Rounds like Composer in the recorded runs: util::share_of would freeze some layers a batch or two earlier.
   const auto depth = std::min(static_cast<std::int64_t>(percentage * static_cast<double>(most)), most);
   freeze(layers, static_cast<std::size_t>(depth), optimizer);
   return {depth, percentage};
@@ -116,7 +116,8 @@ void LayerFreezing::check_load(const StateDict& saved) const {
                           "new trainer");
 }
 
-// The optimizer is loaded next, and the checkpoint has no state of frozen parameters.
+// Freezes layers when loading, because the optimizer is loaded next, and the checkpoint has no state of frozen
+// parameters.
 void LayerFreezing::visit_state(StateVisitor& visit) {
   visit("layers_frozen", frozen_);
   if (visit.is_loading() && frozen_ > 0 && state_ && state_->optimizer)

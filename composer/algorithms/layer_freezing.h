@@ -19,10 +19,10 @@ namespace composer::algorithms {
 
 struct LayerFreezingOptions {
   double freeze_start = 0.5;  // 0 to 1; share of the run after which layers are frozen
-  double freeze_level = 1.0;  // 0 to 1; share of the layers that is frozen at the end of the run, the last left out
+  double freeze_level = 1.0;  // 0 to 1; share of the layers, without the last one, that is frozen at the end of the run
 };
 
-// The share of the layers that is frozen when so much of the run is done: 0 until freeze_start, then growing linearly.
+// The share of the layers that is frozen at this point of the run: 0 until freeze_start, then growing linearly.
 COMPOSER_EXPORT double freeze_schedule(double current_duration, const LayerFreezingOptions& options);
 
 struct FrozenLayers {
@@ -31,12 +31,12 @@ struct FrozenLayers {
 };
 
 // Freezes the first layers of a model: modules without children that have parameters, in the model's order, all but the
-// last. Their parameters do not require gradients any more, and leave the optimizer together with their state; those
-// that a later layer has too stay trained.
+// last. Their parameters no longer require gradients, and are removed from the optimizer together with their state.
+// Parameters that a later layer shares are still trained.
 COMPOSER_EXPORT FrozenLayers freeze_layers(torch::nn::Module& model, torch::optim::Optimizer& optimizer,
                                            double current_duration, const LayerFreezingOptions& options = {});
 
-// Does this at the end of each epoch. Throws ConfigError from the constructor.
+// Calls freeze_layers() at the end of each epoch. Throws ConfigError from the constructor.
 class COMPOSER_EXPORT LayerFreezing final : public Algorithm, public LoadCheck {
  public:
   explicit LayerFreezing(LayerFreezingOptions options = {});
@@ -46,13 +46,13 @@ class COMPOSER_EXPORT LayerFreezing final : public Algorithm, public LoadCheck {
   void apply(Event event, State& state, Logger& logger) override;
   bool takes_part_in_trials() const override { return false; }
   void visit_state(StateVisitor& visit) override;
-  // Refuses a checkpoint with fewer frozen layers: these have no state in the optimizer any more.
+  // Rejects a checkpoint with fewer frozen layers: the optimizer no longer has the state of the additional ones.
   void check_load(const StateDict& saved) const override;
 
  private:
   LayerFreezingOptions options_;
   std::int64_t frozen_ = 0;
-  State* state_ = nullptr;  // of the trainer, from INIT on
+  State* state_ = nullptr;  // the trainer's state, from INIT on
 };
 
 }  // namespace composer::algorithms

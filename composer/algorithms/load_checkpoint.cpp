@@ -18,7 +18,8 @@ bool is_start(Event event) { return event == Event::INIT || is_load(event) || ev
 
 std::vector<Option<LoadCheckpointOptions>> load_checkpoint_options() {
   using O = LoadCheckpointOptions;
-  // The path as it was given, since a run may go on from another working directory, but without a signature.
+  // Reports the path as it was given, because a resumed run may have another working directory, but without a URL's
+  // signature.
   const auto shown = [](const std::string& path) { return net::is_uri(path) ? net::shown_url(path) : path; };
   return all_options(option("load_path", &O::load_path).shown(shown),
                      option("load_weights_only", &O::load_weights_only),

@@ -13,12 +13,12 @@ struct LoadCheckpointOptions {
   std::string load_path = {};        // required: the checkpoint's folder, or a link to it; {run_name} is replaced
   bool load_weights_only = false;    // true: load the weights only; training starts from scratch
   bool strict_model_weights = true;  // false: the model may have more or fewer weights
-  std::vector<std::string> ignore_keys = {};  // globs of keys that are not loaded
-  Event event = Event::BEFORE_LOAD;           // all but weights can be loaded at BEFORE_LOAD and AFTER_LOAD only
+  std::vector<std::string> ignore_keys = {};  // globs for keys that are not loaded
+  Event event = Event::BEFORE_LOAD;  // at events other than BEFORE_LOAD and AFTER_LOAD, only weights can be loaded
 };
 
-// Loads a checkpoint at each occurrence of the event, for example weights at the start of each fit. BEFORE_LOAD
-// precedes the trainer's own load_path, which takes precedence. In a run resumed from its own checkpoint, this does
+// Loads a checkpoint at each occurrence of the event, for example weights at the start of each fit. At BEFORE_LOAD it
+// comes before the trainer's own load_path, which takes precedence. In a run resumed from its own checkpoint, it does
 // nothing until the first batch. Throws ConfigError from the constructor, and CheckpointError at the event for a
 // checkpoint that is damaged or does not match. It is an algorithm because it changes the state.
 class COMPOSER_EXPORT LoadCheckpoint final : public Algorithm {

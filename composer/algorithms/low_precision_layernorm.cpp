@@ -17,7 +17,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Has the parameters of the norm that it stands for.
+// Has the parameters of the norm that it replaces.
 struct LPLayerNorm final : nn::Module {
   explicit LPLayerNorm(const nn::LayerNormImpl& norm) : options(norm.options), weight(norm.weight), bias(norm.bias) {
     if (weight.defined()) register_parameter("weight", weight, weight.requires_grad());

@@ -7,11 +7,11 @@
 
 namespace composer::algorithms {
 
-// Lets layer norms compute in the type of autocast where autocast is on, which otherwise computes them in float32.
-// Parameters stay the same tensors under the same names. Replaces nothing if the precision is FP32.
+// Lets layer norms compute in the autocast dtype where autocast is on; otherwise autocast computes them in float32.
+// Parameters stay the same tensors with the same names. Replaces nothing if the precision is FP32.
 COMPOSER_EXPORT Replacements low_precision_layernorm(torch::nn::Module& model, Precision precision);
 
-// Does this at INIT, after the other algorithms.
+// Applies low_precision_layernorm() at INIT, after the other algorithms.
 class COMPOSER_EXPORT LowPrecisionLayerNorm final : public SurgeryAlgorithm {
  public:
   LowPrecisionLayerNorm();

@@ -11,7 +11,7 @@
 namespace composer::algorithms {
 namespace {
 
-// In float32 whatever the logits are: shares of a half-precision target would not add up to 1.
+// Float32 for any dtype of the logits: shares of a half-precision target would not add up to 1.
 at::Tensor one_hot(const at::Tensor& logits, const at::Tensor& target) {
   return ensure_targets_one_hot(logits, target).to(at::kFloat);
 }

@@ -21,7 +21,7 @@ constexpr std::uint64_t kMixUpStream =
     0x6d69787570;  // sets these random numbers apart from those of other uses of a seed
 
 at::Tensor mixed_input(const at::Tensor& input, const at::Tensor& permutation, double mixing) {
-  // One index would be mixed into every sample.
+  // A permutation of another size would be broadcast: a single index would be mixed into every sample.
   if (input.dim() < 1 || permutation.dim() != 1 || permutation.size(0) != input.size(0))
     throw ConfigError("mixup_batch: needs a permutation of the samples of the input, ", input.sizes(), ", got ",
                       permutation.sizes());
@@ -65,7 +65,7 @@ MixUpDraw MixUp::draw(const State& state, std::int64_t samples) {
 }
 
 void MixUp::apply(Event event, State& state, Logger&) {
-  if (event == Event::BEFORE_TRAIN_BATCH) return microbatches_.restart();  // also when a batch is trained again
+  if (event == Event::BEFORE_TRAIN_BATCH) return microbatches_.restart();  // a batch may be trained again
   if (event == Event::BEFORE_FORWARD) {
     const at::Tensor input = state.batch.at(options_.input_key);
     check_can_be_mixed("MixUp", options_.input_key, input);

@@ -15,18 +15,19 @@ namespace composer::algorithms {
 // Which samples are mixed, and with which weights.
 struct MixUpDraw {
   double mixing = 0;       // weight of the other sample, 0 to 0.5
-  at::Tensor permutation;  // int64 [N]: the other sample of each
+  at::Tensor permutation;  // int64 [N]: the index of the other sample of each sample
 };
 
 struct MixUpOptions {
-  double alpha = 0.2;             // >= 0; shape of the beta distribution of the weight: larger mixes more, 0 not at all
+  double alpha = 0.2;  // >= 0; parameter of the beta distribution of the weight: larger values mix more, 0 not at all
   bool interpolate_loss = false;  // mix the losses of both targets instead of the targets: for a loss that accepts
                                   // classes only; costs a second evaluation of the loss
   std::string input_key = "input", target_key = "target";         // names in the batch
   std::function<MixUpDraw(std::int64_t samples)> draw = nullptr;  // called for each microbatch; unset: random
 };
 
-// min(z, 1 - z) for z = sample_beta(alpha, alpha), so each sample keeps a weight of at least 0.5; 0 if alpha is 0.
+// Returns min(z, 1 - z) for z = sample_beta(alpha, alpha), so each sample keeps a weight of at least 0.5; 0 if alpha is
+// 0.
 COMPOSER_EXPORT double gen_mixing_coef(double alpha, const std::function<double(double a, double b)>& sample_beta);
 
 struct MixedBatch {
@@ -37,7 +38,7 @@ COMPOSER_EXPORT MixedBatch mixup_batch(const at::Tensor& input, const at::Tensor
 
 // Trains on mixtures of two samples of a microbatch and of their targets (arXiv:1710.09412). Uses one weight and one
 // permutation per microbatch. They depend only on the trainer's seed and the numbers of the batch and the microbatch,
-// so a resumed run uses the same. Requires a model with one output, and a loss that accepts probabilities unless
+// so a resumed run uses the same ones. Requires a model with one output, and a loss that accepts probabilities unless
 // interpolate_loss is set. Throws ConfigError at the first batch if the input is token ids, or if classes are not in
 // dimension 1 of the output.
 class COMPOSER_EXPORT MixUp final : public Algorithm {
@@ -55,7 +56,8 @@ class COMPOSER_EXPORT MixUp final : public Algorithm {
 
   MixUpOptions options_;
   double mixing_ = 0;
-  at::Tensor permutation_;  // set at BEFORE_FORWARD, until targets are mixed as others have left them
+  // Set at BEFORE_FORWARD; the targets are mixed later, after other algorithms have changed them.
+  at::Tensor permutation_;
   MicrobatchCount microbatches_;
 };
 

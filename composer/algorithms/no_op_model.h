@@ -8,12 +8,12 @@
 namespace composer::algorithms {
 
 struct NoOpModelOptions {
-  std::string target_key = "target";  // name in the batch of what the outputs are computed from
+  std::string target_key = "target";  // name in the batch of the tensor from which outputs are computed
 };
 
-// Replaces the model at INIT by one of a single weight, 1.5 at first: the outputs are the targets times the weight, the
-// loss is their mean squared difference, and there are no metrics. What such a run costs is not the model's: the
-// loader, callbacks and loggers.
+// Replaces the model at INIT by one with a single weight, initially 1.5: the outputs are the targets times the weight,
+// the loss is their mean squared difference, and there are no metrics. The time of such a run is that of everything but
+// the model: the loader, callbacks and loggers.
 class COMPOSER_EXPORT NoOpModel final : public Algorithm {
  public:
   explicit NoOpModel(NoOpModelOptions options = {});  // throws ConfigError

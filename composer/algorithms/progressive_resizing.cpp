@@ -26,7 +26,8 @@ bool have_same_size(const at::Tensor& target, const at::Tensor& images) {
   return target.dim() > 2 && target.sizes().slice(target.dim() - 2) == images.sizes().slice(images.dim() - 2);
 }
 
-// The nearest pixels, chosen as torch.nn.functional.interpolate(scale_factor=scale) does: in single precision.
+// The indices of the nearest pixels, computed like torch.nn.functional.interpolate(scale_factor=scale): in single
+// precision.
 at::Tensor nearest(std::int64_t from, std::int64_t to, double scale, at::Device device) {
   const auto step = static_cast<float>(1 / scale);
   return at::arange(to, at::kFloat)
@@ -37,7 +38,7 @@ at::Tensor nearest(std::int64_t from, std::int64_t to, double scale, at::Device 
       .to(device, /*non_blocking=*/true);
 }
 
-// With a limit in epochs, the share of the run that is done changes between epochs only.
+// If the run is limited in epochs, its elapsed share changes only between epochs.
 void warn_unless_whole_images_follow(const State& state, const ProgressiveResizingOptions& options) {
   if (!state.max_duration || state.max_duration->unit() != TimeUnit::EPOCH || options.finetune_fraction == 0) return;
   const std::int64_t epochs = state.max_duration->count();

@@ -13,33 +13,33 @@ namespace composer::algorithms {
 
 enum class ResizingMode : std::uint8_t {
   RESIZE,  // to the nearest pixels
-  CROP,    // to a random part, the same of every image of a batch
+  CROP,    // crop to a random part, the same for every image of a batch
 };
 
 struct ProgressiveResizingOptions {
   ResizingMode mode = ResizingMode::RESIZE;
-  double initial_scale = 0.5;       // 0 to 1; sides of the images at first, as a share of their sides at the end
-  double finetune_fraction = 0.2;   // 0 to 1; share of training at the end with images of their own size
+  double initial_scale = 0.5;       // 0 to 1; initial sides of the images, as a fraction of their full size
+  double finetune_fraction = 0.2;   // 0 to 1; share of training, at its end, with images of full size
   double delay_fraction = 0.5;      // 0 to 1 - finetune_fraction; share of training at the initial scale
-  std::int64_t size_increment = 4;  // >= 1; the width of smaller images is a multiple of it
-  bool resize_targets = false;      // also targets with the size of the images, such as masks
+  std::int64_t size_increment = 4;  // >= 1; the width of smaller images is a multiple of this
+  bool resize_targets = false;      // also resize targets with the size of the images, such as masks
   std::string input_key = "input", target_key = "target";  // names in the batch
 };
 
 struct ResizedBatch {
   at::Tensor input, target;
 };
-// Images [..., H, W] with sides of `scale` times theirs, rounded down; as they are from a scale of 1 on. A target with
-// the size of the images changes as they do if `resize_target` is set. `sample(high)` returns an integer from 0 to
-// high - 1; it is called in mode CROP, for the first row and then for the first column.
+// Scales the sides of images [..., H, W] by `scale`, rounded down; from a scale of 1 on, images do not change. If
+// `resize_target` is set, a target with the size of the images is resized in the same way. `sample(high)` returns an
+// integer from 0 to high - 1; it is called in mode CROP, for the first row and then for the first column.
 COMPOSER_EXPORT ResizedBatch resize_batch(const at::Tensor& input, const at::Tensor& target, double scale,
                                           ResizingMode mode, bool resize_target,
                                           const std::function<std::int64_t(std::int64_t high)>& sample);
 
 // Trains on small images at first, which is faster, and on larger ones later. Logs progressive_resizing/height, /width
-// and /scale_factor. Crops depend only on the trainer's seed and the number of the batch, so a resumed run cuts the
-// same. Throws ConfigError at the first batch if the input is not [N, C, H, W]; warns if a run of a few epochs ends
-// before images of their own size are trained.
+// and /scale_factor. Crops depend only on the trainer's seed and the number of the batch, so a resumed run uses the
+// same ones. Throws ConfigError at the first batch if the input is not [N, C, H, W]; warns if a run of a few epochs
+// ends before images of full size are trained.
 class COMPOSER_EXPORT ProgressiveResizing final : public Algorithm {
  public:
   explicit ProgressiveResizing(ProgressiveResizingOptions options = {});  // throws ConfigError

@@ -19,16 +19,17 @@ struct RandAugmentOptions {
   std::string input_key = "input";
 };
 
-// Draws `depth` operations for each of N images [N, C, H, W]. The same for the same seed.
+// Draws `depth` operations for each of N images [N, C, H, W]. Equal seeds give equal operations.
 COMPOSER_EXPORT std::vector<ImageChanges> draw_randaugment(at::IntArrayRef sizes, const RandAugmentOptions& options,
                                                            std::uint64_t seed);
 
-// Images in uint8, or with values from 0 to 1 in a floating-point type, which are rounded to 256 levels.
+// The images are uint8, or floating-point with values from 0 to 1, which are rounded to 256 levels.
 COMPOSER_EXPORT at::Tensor randaugment_batch(const at::Tensor& images, const std::vector<ImageChanges>& changes);
 
 // Changes each image of a batch by random operations (arXiv:1909.13719). They depend only on the trainer's seed and the
-// number of the batch, so a resumed run uses the same. Throws ConfigError at the first batch unless the input is
-// [N, C, H, W] with one or three channels, in uint8 or a floating-point type; warns of values that are not from 0 to 1.
+// number of the batch, so a resumed run uses the same ones. Throws ConfigError at the first batch unless the input is
+// [N, C, H, W] with one or three channels, in uint8 or a floating-point type; warns about values that are not from 0 to
+// 1.
 class COMPOSER_EXPORT RandAugment final : public Algorithm {
  public:
   explicit RandAugment(RandAugmentOptions options = {});  // throws ConfigError

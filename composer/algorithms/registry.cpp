@@ -2,7 +2,7 @@
 
 namespace composer::algorithms {
 
-// Each is defined beside its class.
+// Each entry is defined beside its class.
 namespace entries {
 Entry<Algorithms> alibi();
 Entry<Algorithms> augmix();

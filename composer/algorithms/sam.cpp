@@ -20,7 +20,7 @@
 namespace composer::algorithms {
 namespace {
 
-// In float32 at least: epsilon would be 0 in float16.
+// Computes in float32 at least: epsilon would be 0 in float16.
 at::Tensor norm_of(const std::vector<at::Tensor>& gradients) {
   const auto is_double = [](const at::Tensor& one) { return one.scalar_type() == at::kDouble; };
   const at::ScalarType type = std::ranges::any_of(gradients, is_double) ? at::kDouble : at::kFloat;
@@ -62,11 +62,12 @@ SharpStep::SharpStep(const std::vector<at::Tensor>& parameters, double rho, doub
   if (moved_.empty()) return;
   at::_foreach_copy_(before_, moved_);
   at::_foreach_mul_(gradients, norm_of(gradients).add_(epsilon).reciprocal_().mul_(rho));
-  // With an infinite norm, as after an overflow of scaled losses, the weights stay where they are: the second pass
-  // would leave NaN in running statistics.
+  // If the norm is infinite, as after an overflow of scaled losses, the weights do not move; otherwise the second pass
+  // would put NaN into running statistics.
   for (at::Tensor& gradient : gradients) gradient.nan_to_num_(0, 0, 0);
   at::_foreach_add_(moved_, gradients);
-  for (const at::Tensor& parameter : moved_) parameter.mutable_grad().reset();  // the next pass begins without them
+  // The next pass starts without gradients.
+  for (const at::Tensor& parameter : moved_) parameter.mutable_grad().reset();
 }
 
 SharpStep::~SharpStep() {

@@ -11,12 +11,12 @@
 namespace composer::algorithms {
 
 // Moves parameters uphill by a step of length rho along their gradients: w + rho * g / (norm + epsilon), with the L2
-// norm of all gradients. Those without a gradient stay. Does not wait for a GPU, and uses the gradients as memory.
-// Throws ConfigError for a sparse gradient.
+// norm of all gradients. Parameters without a gradient do not move. Does not wait for a GPU, and uses the gradients'
+// memory. Throws ConfigError for a sparse gradient.
 class COMPOSER_EXPORT SharpStep {
  public:
   SharpStep(const std::vector<at::Tensor>& parameters, double rho, double epsilon = 1e-12);
-  ~SharpStep();  // takes it back, to the last bit
+  ~SharpStep();  // moves the parameters back; they are bit-identical then
   SharpStep(const SharpStep&) = delete;
   SharpStep& operator=(const SharpStep&) = delete;
 
@@ -25,13 +25,14 @@ class COMPOSER_EXPORT SharpStep {
 };
 
 struct SAMOptions {
-  double rho = 0.05;          // >= 0; length of the step uphill
-  double epsilon = 1e-12;     // > 0; added to the norm of the gradients
-  std::int64_t interval = 1;  // >= 1, in batches: one of so many is trained with SAM, the others as without it
+  double rho = 0.05;       // >= 0; length of the step uphill
+  double epsilon = 1e-12;  // > 0; added to the norm of the gradients
+  // >= 1, in batches: one batch of each `interval` is trained with SAM, the others without it.
+  std::int64_t interval = 1;
 };
 
-// Sharpness-aware minimisation (arXiv:2010.01412): the gradients of a step are those at the weights a step uphill,
-// which takes a second pass over the batch. Throws ConfigError from the constructor.
+// Sharpness-aware minimisation (arXiv:2010.01412): the gradients of a step are those at the weights after a step
+// uphill, which needs a second pass over the batch. Throws ConfigError from the constructor.
 class COMPOSER_EXPORT SAM final : public Algorithm, public StepRule {
  public:
   explicit SAM(SAMOptions options = {});

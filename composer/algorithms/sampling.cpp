@@ -11,15 +11,17 @@
 namespace composer::algorithms {
 namespace {
 
-double sample_log_uniform(RandomStream& random) { return std::log(1 - random.uniform()); }  // of (0, 1]
+// uniform() is in [0, 1), so the argument is in (0, 1].
+double sample_log_uniform(RandomStream& random) { return std::log(1 - random.uniform()); }
 
 double sample_normal(RandomStream& random) {
   const double radius = std::sqrt(-2 * sample_log_uniform(random));
   return radius * std::cos(2 * std::numbers::pi * random.uniform());
 }
 
-// The logarithm, because the number itself underflows for small shapes: at::_standard_gamma gives 0 for those, and
-// at::_sample_dirichlet, which divides two of them, no beta distribution. By Marsaglia and Tsang (2000).
+// Samples the logarithm, because the number itself underflows for small shapes. at::_standard_gamma would give 0, and
+// at::_sample_dirichlet, which divides two such numbers, would not give a beta distribution. The method is that of
+// Marsaglia and Tsang (2000).
 double sample_log_gamma(double shape, RandomStream& random) {
   if (shape < 1) {
     const double larger = sample_log_gamma(shape + 1, random);

@@ -8,7 +8,7 @@
 
 namespace composer::algorithms {
 
-// Samples the beta distribution; a and b > 0, however small.
+// Samples the beta distribution. a and b must be > 0, and may be very small.
 double sample_beta(double a, double b, RandomStream& random);
 
 // Samples the symmetric Dirichlet distribution: n shares whose sum is 1. alpha > 0, n >= 1.

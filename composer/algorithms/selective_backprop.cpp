@@ -29,7 +29,8 @@ namespace {
 constexpr std::uint64_t kSelectiveBackpropStream =
     0x73656c656374;  // sets these random numbers apart from those of other uses of a seed
 
-// Without replacement, by Efraimidis and Spirakis (2006): the smallest of exponentially distributed numbers.
+// Samples without replacement by the method of Efraimidis and Spirakis (2006): takes the smallest of exponentially
+// distributed numbers.
 std::vector<std::int64_t> sample_positions(const std::vector<double>& weights, std::int64_t n, RandomStream& random) {
   std::vector<std::pair<double, std::int64_t>> keys;
   for (const double weight : weights) {
@@ -47,7 +48,7 @@ bool is_of_samples(const at::Tensor& tensor, std::int64_t samples) {
   return tensor.dim() > 0 && tensor.size(0) == samples;
 }
 
-// With a limit in epochs, the share of the run that is done changes between epochs only.
+// If the run is limited in epochs, its elapsed share changes only between epochs.
 void warn_if_never(const State& state, const SelectiveBackpropOptions& options) {
   if (!state.max_duration || state.max_duration->unit() != TimeUnit::EPOCH || options.keep == 1) return;
   const std::int64_t epochs = state.max_duration->count();
@@ -96,7 +97,7 @@ std::vector<double> selective_backprop_weights(std::int64_t samples, double keep
   std::vector<double> weights;
   double sum = 0;
   for (std::int64_t i = 0; i < samples; ++i) {
-    // As a share of the largest, which stays above 0 for a small `keep`.
+    // The probability as a fraction of the largest one, which stays above 0 for a small `keep`.
     const double share = (static_cast<double>(i) + 0.5) / (static_cast<double>(samples) - 0.5);
     weights.push_back(std::pow(share, 1 / keep - 1));
     sum += weights.back();
@@ -123,7 +124,7 @@ SelectiveBackprop::SelectiveBackprop(SelectiveBackpropOptions options)
 }
 
 bool SelectiveBackprop::match(Event event, const State& state) const {
-  // A missing tensor is an error of the first batch, not of the first that is selected from.
+  // Checks here, so that a missing tensor is an error of the first batch, not of the first batch with a selection.
   if (!state.batch.empty()) {
     state.batch.at(options_.input_key);
     if (!options_.loss) state.batch.at(options_.target_key);

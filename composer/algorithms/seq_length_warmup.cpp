@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kMask = "attention_mask";
 
-// Of [N, T]: the position of each sequence's last token, [N].
+// The position of each sequence's last token, [N], for tokens [N, T].
 at::Tensor last_token(const Batch& batch, const at::Tensor& tokens) {
   const at::Tensor* mask = batch.find(kMask);
   if (!mask)
@@ -33,7 +33,8 @@ at::Tensor last_token(const Batch& batch, const at::Tensor& tokens) {
 at::Tensor truncated(const at::Tensor& tokens, std::int64_t length, const at::Tensor& last) {
   const at::Tensor first = tokens.slice(1, 0, length);
   if (!last.defined()) return first.contiguous();
-  at::Tensor cut = first.clone(at::MemoryFormat::Contiguous);  // of one sequence, contiguous() is the loader's memory
+  // clone(), because contiguous() of a single sequence would return the loader's memory.
+  at::Tensor cut = first.clone(at::MemoryFormat::Contiguous);
   std::vector<std::int64_t> shape = tokens.sizes().vec();
   shape[1] = 1;
   std::vector<std::int64_t> of_sequences(shape.size(), 1);
@@ -52,7 +53,7 @@ std::vector<Option<SeqLengthWarmupOptions>> seq_length_warmup_options() {
                      option("input_key", &O::input_key).not_empty());
 }
 
-// Batches of the whole run, if they are known before it ends.
+// The number of batches of the whole run, if it is known.
 std::optional<std::int64_t> batches_of(const State& state) {
   const Time limit = *state.max_duration;
   if (limit.unit() == TimeUnit::BATCH) return limit.count();

@@ -11,19 +11,19 @@ namespace composer::algorithms {
 
 struct SeqLengthWarmupOptions {
   double duration = 0.3;               // 0 to 1; share of training until the length is max_seq_length
-  std::int64_t min_seq_length = 8;     // >= 1; at first
+  std::int64_t min_seq_length = 8;     // >= 1; the initial length
   std::int64_t max_seq_length = 1024;  // >= min_seq_length
-  std::int64_t step_size = 8;          // >= 1; by which the length grows
-  bool truncate = true;                // drop the rest of longer sequences; otherwise make several shorter ones of it
+  std::int64_t step_size = 8;          // >= 1; the length grows in steps of this size
+  bool truncate = true;  // drop the rest of longer sequences; otherwise divide them into several shorter ones
   bool preserve_end_of_sequence = false;  // the last token of a truncated sequence is that of the whole one; requires
                                           // truncate and an "attention_mask" of ones and zeros at the end
   std::string input_key = "input_ids";    // name of the tokens [N, T] in the batch
 };
 
-// The batch with sequences of at most `length` tokens; unchanged if they are not longer. Truncates every tensor
-// [N, T, ...] of the sizes of the tokens, or with truncate = false makes [M, length] of all tensors, without the tokens
-// at the end of the batch that do not fill a sequence. Throws DataError if the batch has no tokens, lacks the
-// attention mask that is needed, or has another shape of tensor when M is not N.
+// Returns the batch with sequences of at most `length` tokens; unchanged if they are not longer. If `truncate`,
+// truncates every tensor [N, T, ...] with the sizes of the tokens. Otherwise makes [M, length] of all tensors, and
+// drops tokens at the end of the batch that do not fill a sequence. Throws DataError if the batch has no tokens, lacks
+// a required attention mask, or has a tensor of another shape when M is not N.
 COMPOSER_EXPORT Batch set_batch_sequence_length(const Batch& batch, std::int64_t length,
                                                 const SeqLengthWarmupOptions& options = {});
 

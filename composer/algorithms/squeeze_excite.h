@@ -10,19 +10,19 @@ namespace composer::algorithms {
 
 struct SqueezeExciteOptions {
   double latent_channels = 64;      // > 0; width of the hidden layer; below 1: a fraction of the output channels
-  std::int64_t min_channels = 128;  // >= 1; input and output channels from which on a convolution gets a block
+  std::int64_t min_channels = 128;  // >= 1; convolutions with fewer input or output channels get no block
 };
 
-// A block that weighs the channels of images [N, C, H, W] by factors from 0 to 1, which two linear layers compute from
-// the mean of each channel. `latent_channels` is as in the options. Throws ConfigError for invalid arguments.
+// A block that multiplies the channels of images [N, C, H, W] by factors from 0 to 1, which two linear layers compute
+// from the mean of each channel. `latent_channels` is as in the options. Throws ConfigError for invalid arguments.
 COMPOSER_EXPORT Layer squeeze_excite_2d(std::int64_t channels, double latent_channels = 0.125);
 
-// Puts such a block behind each 2-d convolution with enough channels. Weights stay the same tensors; "conv1.weight" is
-// called "conv1.conv.weight" afterwards. The blocks are initialised as torch's Linear. Throws ConfigError for invalid
-// options.
+// Inserts such a block after each 2-d convolution with enough channels. Weights stay the same tensors, but
+// "conv1.weight" is called "conv1.conv.weight" afterwards. The blocks are initialised like torch's Linear. Throws
+// ConfigError for invalid options.
 COMPOSER_EXPORT Replacements squeeze_excite(torch::nn::Module& model, const SqueezeExciteOptions& options = {});
 
-// Does this at INIT (arXiv:1709.01507).
+// Applies squeeze_excite() at INIT (arXiv:1709.01507).
 class COMPOSER_EXPORT SqueezeExcite final : public SurgeryAlgorithm {
  public:
   explicit SqueezeExcite(SqueezeExciteOptions options = {});  // throws ConfigError

@@ -31,14 +31,14 @@ std::vector<Option<StochasticDepthOptions>> stochastic_depth_options() {
 }
 
 void check_stochastic_depth(const StochasticDepthOptions& options) {
-  static const auto described = stochastic_depth_options();  // once for all batches
+  static const auto described = stochastic_depth_options();  // described once for all batches
   check(options, described, "StochasticDepth: ", "");
   if (options.drop_warmup > 0 && options.stochastic_method == StochasticMethod::SAMPLE)
     throw ConfigError("StochasticDepth: drop_warmup must be 0dur with stochastic_method sample, got ",
                       to_string(options.drop_warmup));
 }
 
-// A block in several places counts once.
+// Collects blocks; a block that occurs in several places counts once.
 void collect(torch::nn::Module& module, std::vector<ResidualBlock*>& blocks) {
   for (const auto& child : bare(module).children()) {
     if (!child) continue;
@@ -69,11 +69,11 @@ StochasticDepth::StochasticDepth(StochasticDepthOptions options) : options_(opti
   check_stochastic_depth(options_);
 }
 
-// A CUDA graph would repeat the choices of the batch that it was captured in. It is not captured if an algorithm
-// listens between forward and backward.
+// AFTER_FORWARD prevents CUDA graphs, which would repeat the choices of the batch in which they were captured: none is
+// captured if an algorithm listens between forward and backward.
 EventSet StochasticDepth::events() const {
   if (warms_up())
-    // Before BATCH_START, too: another algorithm may run the model at AFTER_DATALOADER.
+    // Events before BATCH_START are needed because another algorithm may run the model at AFTER_DATALOADER.
     return {Event::INIT,      Event::AFTER_LOAD, Event::FIT_START,     Event::EPOCH_START,  Event::BATCH_START,
             Event::BATCH_END, Event::EVAL_START, Event::PREDICT_START, Event::AFTER_FORWARD};
   if (options_.stochastic_method == StochasticMethod::BLOCK) return {Event::INIT, Event::AFTER_FORWARD};
@@ -102,7 +102,7 @@ void StochasticDepth::set_scale(State& state, double scale) {
   if (std::exchange(scale_, scale) != scale) stochastic_depth(*state.model, options_, scale);
 }
 
-// Rates follow from the timestamp, but those of a trial are to be taken back at its end.
+// Rates follow from the timestamp; they are visited so that a trial of training can undo its changes.
 void StochasticDepth::visit_state(StateVisitor& visit) {
   if (!warms_up() || (visit.is_loading() && !visit.has("scale"))) return;
   double scale = scale_;

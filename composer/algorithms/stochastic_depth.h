@@ -15,28 +15,28 @@ class Module;
 namespace composer::algorithms {
 
 enum class StochasticMethod : std::uint8_t {
-  BLOCK,   // for all samples of a microbatch at once, which saves the block's time
-  SAMPLE,  // for each sample by itself
+  BLOCK,   // for all samples of a microbatch together, which saves the block's time
+  SAMPLE,  // for each sample separately
 };
 enum class DropDistribution : std::uint8_t {
-  LINEAR,  // block i of n, from 1 on: drop_rate * i / n
+  LINEAR,  // for block i of n, counted from 1: drop_rate * i / n
   UNIFORM  // drop_rate for every block
 };
 
 struct StochasticDepthOptions {
   StochasticMethod stochastic_method = StochasticMethod::BLOCK;
-  double drop_rate = 0.2;  // 0 to 1; the probability that a block is dropped, at most
+  double drop_rate = 0.2;  // 0 to 1; the largest probability of dropping a block
   DropDistribution drop_distribution = DropDistribution::LINEAR;
-  Time drop_warmup = "0dur";  // share of the run in which the rates rise from 0; 0 with SAMPLE
+  Time drop_warmup = "0dur";  // share of the run in which the rates rise from 0; must be 0 with SAMPLE
 };
 
-// Sets the drop rates of the residual blocks (surgery/residual_block.h) of the model, times `scale` (0 to 1), in the
-// order in which they are registered. Returns their number. Throws ConfigError for invalid options.
+// Sets the drop rates of the model's residual blocks (surgery/residual_block.h), times `scale` (0 to 1), in the order
+// of registration. Returns the number of blocks. Throws ConfigError for invalid options.
 COMPOSER_EXPORT std::size_t stochastic_depth(torch::nn::Module& model, const StochasticDepthOptions& options = {},
                                              double scale = 1);
 
-// Does this at INIT, and during the warm-up before each batch: residual blocks are dropped at random in training
-// (arXiv:1603.09382). Weights and their names stay as they are. Without a max_duration there is no warm-up.
+// Calls stochastic_depth() at INIT and, during the warm-up, before each batch: residual blocks are dropped at random in
+// training (arXiv:1603.09382). Weights and their names do not change. Without a max_duration there is no warm-up.
 class COMPOSER_EXPORT StochasticDepth final : public Algorithm {
  public:
   explicit StochasticDepth(StochasticDepthOptions options = {});  // throws ConfigError
@@ -53,8 +53,8 @@ class COMPOSER_EXPORT StochasticDepth final : public Algorithm {
   void set_scale(State& state, double scale);
 
   StochasticDepthOptions options_;
-  double scale_ = 0;        // of the rates that the blocks have
-  State* state_ = nullptr;  // of the trainer, from INIT on
+  double scale_ = 0;        // scale of the blocks' current rates
+  State* state_ = nullptr;  // the trainer's state, from INIT on
 };
 
 }  // namespace composer::algorithms

@@ -69,7 +69,7 @@ std::optional<std::string> text_of(const OptionalTime& time) {
   return time ? std::optional(to_string(*time)) : std::nullopt;
 }
 
-// Running statistics and counts are those of the last update.
+// Copies buffers: running statistics and counts are those of the last update.
 void copy_buffers(const torch::nn::Module& model, WeightsByName& averages) {
   const at::NoGradGuard no_grad;
   const NamedTensorList list = named_buffers(model);
@@ -101,12 +101,12 @@ EventSet SWA::events() const {
 
 bool SWA::match(Event event, const State& state) const {
   if (event == Event::INIT || event == Event::FIT_START || event == Event::FIT_END) return true;
-  // A fit with another max_duration may not have come to its swa_start.
+  // Checks swa_start again: a fit with another max_duration may not have reached it.
   if (event == Event::BATCH_START)
     return options_.schedule_swa_lr && updates_ > 0 && is_reached(options_.swa_start, state);
   if (completed_) return false;
   if (event == update_event()) return is_reached(options_.swa_start, state);
-  // A run in epochs comes to its end when the last one is counted, after its last batch.
+  // A run in epochs ends when its last epoch is counted, which comes after its last batch.
   return updates_ > 0 && is_reached(options_.swa_end, state);
 }
 
@@ -114,7 +114,7 @@ void SWA::apply(Event event, State& state, Logger&) {
   if (event == Event::INIT) return restart();
   if (event == Event::FIT_START) return begin_fit(state);
   if (event == Event::FIT_END) {
-    if (completed_ && !state.max_duration) {  // only its end tells such a fit from the next
+    if (completed_ && !state.max_duration) {  // without a max_duration, only FIT_END separates this fit from the next
       restore_learning_rates(state);
       rates_.clear();
     }
@@ -169,7 +169,7 @@ void SWA::warn_of_lost_averages(const State& state) const {
                           : join("swa_end is ", options_.swa_end)));
 }
 
-// The trainer's schedules, if there are any, set the rates of the next batch before.
+// Sets the rates after the trainer's schedules, if there are any, have set those of this batch.
 void SWA::set_learning_rates(State& state) {
   const std::size_t groups = std::min(rates_.size(), state.optimizer->param_groups().size());
   set_rates_.resize(groups);
@@ -179,7 +179,7 @@ void SWA::set_learning_rates(State& state) {
   }
 }
 
-// Others than its own were set by a schedule or by the program since.
+// Restores only rates that this algorithm has set: a schedule or the program may have changed others since.
 void SWA::restore_learning_rates(State& state) {
   const std::vector<double> now = optim::learning_rates(*state.optimizer);
   for (std::size_t group = 0; group < std::min({set_rates_.size(), rates_.size(), now.size()}); ++group)

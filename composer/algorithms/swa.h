@@ -15,20 +15,21 @@ namespace composer::algorithms {
 enum class AnnealStrategy : std::uint8_t { LINEAR, COS };
 
 struct SWAOptions {
-  Time swa_start = "0.7dur";     // in shares of the run, or epochs
-  Time swa_end = "0.97dur";      // > swa_start, in the same unit; the model gets the averages, and trains on with them
+  Time swa_start = "0.7dur";  // a share of the run, or epochs
+  // > swa_start, in the same unit; the model then gets the averages, and continues training with them.
+  Time swa_end = "0.97dur";
   Time update_interval = "1ep";  // >= 1, in batches or epochs; counted from swa_start
-  bool schedule_swa_lr = false;  // from swa_start to the end of the fit, the learning rate goes to swa_lr
+  bool schedule_swa_lr = false;  // whether the learning rate moves to swa_lr, from swa_start to the end of the fit
   AnnealStrategy anneal_strategy = AnnealStrategy::LINEAR;
-  std::int64_t anneal_steps = 10;  // >= 1; updates until the rate is swa_lr
-  double swa_lr = 0;               // > 0; 0: the rates at swa_start. Needs schedule_swa_lr
+  std::int64_t anneal_steps = 10;  // >= 1; updates until the rate has reached swa_lr
+  double swa_lr = 0;               // > 0; 0: the rates at swa_start. Requires schedule_swa_lr
 };
 
-// The learning rate after so many updates, on the way from `from` to options.swa_lr.
+// The learning rate after `updates` updates, on the way from `from` to options.swa_lr.
 COMPOSER_EXPORT double swa_learning_rate(double from, std::int64_t updates, const SWAOptions& options);
 
-// Averages the weights that training visits after swa_start, each alike (arXiv:1803.05407). A fit that counts from zero
-// begins without averages. Throws ConfigError from the constructor.
+// Averages the weights at each update after swa_start, with equal weight (arXiv:1803.05407). A fit that starts at time
+// zero begins without averages. Throws ConfigError from the constructor.
 class COMPOSER_EXPORT SWA final : public Algorithm {
  public:
   explicit SWA(SWAOptions options = {});
@@ -40,7 +41,7 @@ class COMPOSER_EXPORT SWA final : public Algorithm {
   bool takes_part_in_trials() const override { return false; }
   void visit_state(StateVisitor& visit) override;
 
-  std::int64_t updates() const { return updates_; }  // that the averages consist of
+  std::int64_t updates() const { return updates_; }  // number of updates in the averages
   const WeightsByName& averages() const { return averages_.by_name(); }
 
  private:
@@ -55,13 +56,13 @@ class COMPOSER_EXPORT SWA final : public Algorithm {
 
   SWAOptions options_;
   WeightAverages averages_;
-  std::int64_t updates_ = 0, started_at_ = 0;  // the latter in the unit of update_interval
+  std::int64_t updates_ = 0, started_at_ = 0;  // started_at_: in the unit of update_interval
   bool completed_ = false;
-  std::optional<std::string> completed_for_;  // the max_duration of the fit in which it was completed
-  // Of the groups, when it started. Empty in a later fit than the one in which it was completed, which has rates of its
-  // own.
+  std::optional<std::string> completed_for_;  // the max_duration of the fit in which averaging was completed
+  // The learning rates of the groups when averaging started. Empty in fits after the one in which it was completed,
+  // because they have their own rates.
   std::vector<double> rates_;
-  std::vector<double> set_rates_;  // what the groups got from this last
+  std::vector<double> set_rates_;  // the rates that this algorithm set last
 };
 
 }  // namespace composer::algorithms

@@ -34,7 +34,7 @@ bool is_expanded(const at::Tensor& tensor) {
   return false;
 }
 
-// Not by _foreach_lerp_: the average of two equal infinities, as in a mask, is that infinity.
+// Does not use _foreach_lerp_: the average of two equal infinities, as in a mask, must be that infinity.
 void move_to(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& values, double share) {
   if (averages.empty() || share == 0) return;
   if (share == 1) return copy(averages, values);
@@ -91,7 +91,7 @@ void WeightAverages::visit_state(StateVisitor& visit) {
     for (auto& [name, average] : by_name_) visit(name, average);
     return;
   }
-  std::map<std::string, at::Tensor> before(by_name_.begin(), by_name_.end());  // for their devices
+  std::map<std::string, at::Tensor> before(by_name_.begin(), by_name_.end());  // needed for their devices
   by_name_.clear();
   for (const std::string& name : visit.names()) visit(name, by_name_.emplace_back(name, before[name]).second);
   averages_ = values_ = counts_ = counted_ = {};

@@ -29,16 +29,16 @@ struct StandardizedConv final : nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     conv->weight = standardize_weights(original);
     at::Tensor y = conv->forward(x);
-    conv->weight.reset();  // it would keep what autograd knows of this batch
+    conv->weight.reset();  // it would keep the autograd graph of this batch
     return y;
   }
   void pretty_print(std::ostream& stream) const override { stream << "composer::StandardizedConv"; }
 
-  std::shared_ptr<Conv> conv;  // not registered: its weight is computed
+  std::shared_ptr<Conv> conv;  // not registered, because its weight is computed
   at::Tensor original;
 };
 
-// What replaces the convolution in this place; a null Layer if it holds something else.
+// Returns the replacement of a convolution; a null Layer if the place holds another module.
 template <class Conv>
 Layer with_standardized_weight(const Layer& place) {
   const auto* conv = place->as<Conv>();
@@ -60,7 +60,7 @@ bool is_conv(const Layer& place) {
 
 }  // namespace
 
-// layer_norm computes this in one pass, and in float32 under autocast.
+// Uses layer_norm, which computes this in one pass, and in float32 under autocast.
 at::Tensor standardize_weights(const at::Tensor& weight) {
   if (weight.dim() == 4 && !weight.is_contiguous() && weight.is_contiguous(at::MemoryFormat::ChannelsLast))
     return standardize_weights(weight.permute({0, 2, 3, 1})).permute({0, 3, 1, 2});

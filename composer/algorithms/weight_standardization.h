@@ -12,18 +12,18 @@ namespace composer::algorithms {
 
 struct WeightStandardizationOptions {
   std::int64_t n_last_layers_ignore =
-      0;  // >= 0; number of convolutions that stay as they are, the last registered ones
+      0;  // >= 0; number of convolutions, the last registered ones, that are not changed
 };
 
 // For each output channel: (weight - mean) / sqrt(variance + 1e-10), over all other dimensions.
 COMPOSER_EXPORT at::Tensor standardize_weights(const at::Tensor& weight);
 
-// Lets convolutions (1-d, 2-d, 3-d) use their standardized weight. The parameter stays the same tensor; "conv1.weight"
-// is called "conv1.parametrizations.weight.original" afterwards. Throws ConfigError for invalid options.
+// Lets convolutions (1-d, 2-d, 3-d) use their standardized weight. The parameter stays the same tensor, but
+// "conv1.weight" is called "conv1.parametrizations.weight.original" afterwards. Throws ConfigError for invalid options.
 COMPOSER_EXPORT Replacements weight_standardization(torch::nn::Module& model,
                                                     const WeightStandardizationOptions& options = {});
 
-// Does this at INIT (arXiv:1903.10520).
+// Applies weight_standardization() at INIT (arXiv:1903.10520).
 class COMPOSER_EXPORT WeightStandardization final : public SurgeryAlgorithm {
  public:
   explicit WeightStandardization(WeightStandardizationOptions options = {});  // throws ConfigError
