@@ -30,10 +30,10 @@ std::vector<Option<AdafactorOptions>> adafactor_options() {
                              option("weight_decay", &O::weight_decay).at_least(0).finite());
 }
 
-// b * old + (1 - b) * now, of b = 1 - share
+// Computes b * old + (1 - b) * now with b = 1 - share.
 void average(at::Tensor& old, const at::Tensor& now, const at::Tensor& share) { old.add_((now - old).mul_(share)); }
 
-// Of the squares of x plus `more`, along one dimension; nothing as large as x is made.
+// The mean of x^2 + `more` along one dimension, without an intermediate tensor of the size of x.
 at::Tensor mean_square(const at::Tensor& x, std::int64_t dim, double more) {
   return at::linalg_vector_norm(x, 2, dim, /*keepdim=*/true).square_().div_(x.size(dim)).add_(more);
 }
@@ -42,19 +42,20 @@ at::Tensor root_mean_square(const at::Tensor& x) {
   return at::linalg_vector_norm(x).div_(std::sqrt(static_cast<double>(x.numel())));
 }
 
-// The smallest positive number that the type keeps, also where the processor flushes denormals to zero.
+// The smallest positive number of the dtype that is not flushed to zero.
 double least(at::ScalarType type) {
   constexpr double kLeastFloat = 0x1p-126, kLeastDouble = 0x1p-1022;
   return type == at::kDouble ? kLeastDouble : kLeastFloat;
 }
 
-// Squares of float16 overflow beyond 256, and eps1 is 0 there: float16 parameters are stepped in float. The state of
-// matrices is kept so; NamedOptimizer keeps that of vectors, which has the parameter's shape, in the parameter's type.
+// Squares in float16 overflow for numbers above 256, and eps1 is 0 in float16, so float16 parameters are updated in
+// float. The state of matrices is kept in float; NamedOptimizer keeps the state of vectors, which has the parameter's
+// shape, in the parameter's dtype.
 at::ScalarType state_type(const at::Tensor& parameter) {
   return parameter.scalar_type() == at::kHalf ? at::kFloat : parameter.scalar_type();
 }
 
-// g / sqrt(v). Of a matrix by the roots of its rows' and columns' parts of v.
+// g / sqrt(v). For a matrix, it is computed from the row and column means of v.
 at::Tensor scaled_gradient(const at::Tensor& g, ParameterState& state, const at::Tensor& share, double eps1) {
   auto& [count, row, column, variance] = state.tensors;
   if (g.dim() < 2) {
@@ -64,7 +65,8 @@ at::Tensor scaled_gradient(const at::Tensor& g, ParameterState& state, const at:
   }
   average(row, mean_square(g, -1, eps1), share);
   average(column, mean_square(g, -2, eps1), share);
-  // A row without gradients is tiny beside the others: 0 in the quotient would make 0 / 0 of it.
+  // A row without gradients is tiny relative to the others. It must not become 0 in the quotient, because that would
+  // give 0 / 0.
   const at::Tensor share_of_row = row.div(row.mean(-2, /*keepdim=*/true)).clamp_min_(least(row.scalar_type()));
   return g.mul(share_of_row.rsqrt()).mul_(column.rsqrt());
 }

@@ -7,15 +7,17 @@
 
 namespace composer::optim {
 
-// Adafactor (arXiv:1804.04235, algorithms 4 to 6, without momentum): instead of Adam's second moments of a matrix it
-// keeps the means of their rows and columns. With b = 1 - t^-decay and s = g^2 + eps1,
-// row = b * row + (1 - b) * mean of s over columns, column likewise;  v = row * column / mean(row). For tensors of
-// fewer than 2 dimensions, v = b * v + (1 - b) * s. u = g / sqrt(v), divided by max(1, rms(u) / clip_threshold); p = (1
-// - lr * weight_decay) * p - rate * u, with the rms of p before its decay, as in PyTorch.
+// Adafactor (arXiv:1804.04235, algorithms 4 to 6, without momentum). Instead of Adam's second moments of a matrix, it
+// keeps the means of their rows and columns. With b = 1 - t^-decay and s = g^2 + eps1:
+// row = b * row + (1 - b) * (mean of s over columns); column = b * column + (1 - b) * (mean of s over rows); v = row *
+// column / mean(row).
+// For tensors of fewer than 2 dimensions, v = b * v + (1 - b) * s. Then u = g / sqrt(v), divided by max(1, rms(u) /
+// clip_threshold), and p = (1 - lr * weight_decay) * p - rate * u. As in PyTorch, the rms of p is that before its
+// decay.
 struct AdafactorOptions {
   double lr = 1e-2;
-  bool scale_parameter = true;  // rate = lr * max(eps2, rms(p)), else lr
-  bool relative_step = false;   // lr is at most 1 / sqrt(t) (section 8; there lr is 1e-2)
+  bool scale_parameter = true;  // rate = lr * max(eps2, rms(p)); if false, rate = lr
+  bool relative_step = false;   // lr is at most 1 / sqrt(t) (section 8, where lr is 1e-2)
   double eps1 = 1e-30;          // > 0
   double eps2 = 1e-3;
   double clip_threshold = 1;  // > 0
@@ -27,8 +29,8 @@ struct AdafactorOptions {
 };
 COMPOSER_EXPORT AnyOptimizer adafactor(AdafactorOptions options = {});
 
-// State: step (0-d float), and row_var and col_var over the last two dimensions, or variance. Of float16
-// matrices, row_var and col_var are float.
+// State: step (0-d float), and row_var and col_var over the last two dimensions, or variance. For float16 matrices,
+// row_var and col_var are float.
 class COMPOSER_EXPORT Adafactor final : public NamedOptimizer {
  public:
   Adafactor(const NamedParameters& parameters, const AdafactorOptions& options);

@@ -79,12 +79,12 @@ bool Adagrad::takes_sparse(const Options& options) const {
   return as<AdagradOptions>(options).values.weight_decay == 0;
 }
 
-// Touches the rows that the gradient has.
+// Updates only the rows that the gradient has.
 void Adagrad::update_sparse(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state,
                             const Options& options) {
   const AdagradOptions& o = as<AdagradOptions>(options).values;
   state.tensors[AdagradState::STEP].add_(1);
-  const at::Tensor g = gradient.coalesce();  // a row that is there twice counts once, with the sum
+  const at::Tensor g = gradient.coalesce();  // adds the values of rows that occur several times
   const auto like_g = [&](const at::Tensor& values) { return at::sparse_coo_tensor(g.indices(), values, g.sizes()); };
   state.tensors[AdagradState::SUM].add_(like_g(g.values().square()));
   const at::Tensor root = state.tensors[AdagradState::SUM].sparse_mask(g).values().sqrt().add_(o.eps);

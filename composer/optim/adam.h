@@ -38,8 +38,8 @@ struct AdamWOptions {
 };
 COMPOSER_EXPORT AnyOptimizer adamw(AdamWOptions options = {});
 
-// As AdamW, but the decay does not depend on the initial learning rate: p *= 1 - lr / initial lr * weight_decay.
-// Composer's form and defaults.
+// Like AdamW, but the decay does not depend on the initial learning rate: p *= 1 - lr / initial lr * weight_decay. This
+// form and its defaults are Composer's.
 struct DecoupledAdamWOptions {
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.95;
@@ -52,7 +52,8 @@ struct DecoupledAdamWOptions {
 };
 COMPOSER_EXPORT AnyOptimizer decoupled_adamw(DecoupledAdamWOptions options = {});
 
-// The common base of the three. State: step (0-d float), exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq.
+// The common base of Adam, AdamW and DecoupledAdamW. State: step (0-d float), exp_avg, exp_avg_sq and, with amsgrad,
+// max_exp_avg_sq.
 class COMPOSER_EXPORT AdamOptimizer : public NamedOptimizer {
  protected:
   using NamedOptimizer::NamedOptimizer;

@@ -42,7 +42,7 @@ void describe_adam(Slice& slice, ParameterState& state, const AdamHyper& h, Adam
                             .top = h.amsgrad ? memory(state.tensors[MAX_EXP_AVG_SQ]) : nullptr};
 }
 
-// The fused kernel multiplies its decay by the learning rate, so there must be one.
+// The fused kernel multiplies the decay by the learning rate, so a decay requires a learning rate other than 0.
 bool is_fused_adam(const Batch& batch, const AdamHyper& h) { return batch.dense && (h.decay == 0 || h.lr != 0); }
 
 void update_adam(const Batch& batch, const AdamHyper& h) {

@@ -32,7 +32,7 @@ class COMPOSER_EXPORT AnyOptimizer {
   }
 
   explicit operator bool() const { return factory_ != nullptr; }
-  std::shared_ptr<Optimizer> made() const;  // null if make() calls a factory
+  std::shared_ptr<Optimizer> made() const;  // null if make() would call a factory
   // Returns the existing optimizer, or a new one. Throws ConfigError if the factory returns a null pointer.
   std::shared_ptr<Optimizer> make(NamedParameters parameters) const;
 

@@ -86,7 +86,7 @@ void update_slices(std::span<const Slice> slices) {
   std::int64_t total = 0;
   for (const Slice& slice : slices) total += slice.n;
   parallel_for(0, total, kWorthAThread, [slices](std::int64_t begin, std::int64_t end) {
-    std::int64_t first = 0;  // element of the slice
+    std::int64_t first = 0;  // index of the slice's first element among all elements
     for (const Slice& slice : slices) {
       if (first >= end) break;
       const std::int64_t from = std::max(begin, first), to = std::min(end, first + slice.n);

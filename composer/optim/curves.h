@@ -13,7 +13,7 @@ namespace composer::optim::detail {
 
 std::string to_text(const std::vector<Time>& times);
 
-// Options of schedules, whose times are not in seconds: a time may be 0, a length may not.
+// Describe options of schedules, whose times are not in seconds. A time may be 0; a length may not.
 template <class O>
 auto time_option(std::string name, Time O::*member) {
   return option(std::move(name), member)
@@ -34,7 +34,7 @@ auto milestones_option(std::vector<Time> O::*member) {
       .shown([](const std::vector<Time>& times) { return to_text(times); });
 }
 
-// Checks the options, and tells them: "linear(alpha_i=1, t_max=1.0dur)".
+// Checks the options, and returns their text: "linear(alpha_i=1, t_max=1.0dur)".
 template <class O>
 std::string described(const char* who, const O& options, const std::vector<Option<O>>& list) {
   check(options, list, join(who, ": "), "");
@@ -43,10 +43,10 @@ std::string described(const char* who, const O& options, const std::vector<Optio
 
 inline Scheduler named(std::string text, Scheduler schedule) { return std::move(schedule).named(std::move(text)); }
 
-// t / length, >= 0. Throws ConfigError for a length of 0; the message says that it was computed from `given`.
+// Returns t / length, >= 0. Throws ConfigError for a length of 0; the message says that it was computed from `given`.
 double elapsed(Time length, const ScheduleContext& context, Time given);
 
-// Each function is 1 at x = 0 and alpha_f at x = 1.
+// The curves below are 1 at x = 0 and alpha_f at x = 1.
 double line(double x, double alpha_i, double alpha_f);
 double half_cosine(double x, double alpha_f);
 double power_curve(double x, double power, double alpha_f);

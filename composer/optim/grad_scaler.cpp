@@ -49,7 +49,7 @@ void GradScaler::unscale(const Optimizer& optimizer) {
   const at::NoGradGuard no_grad;
   found_inf_.zero_();
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal_().to(at::kFloat);
-  std::vector<at::Tensor> others;  // of another type than the first
+  std::vector<at::Tensor> others;  // gradients whose dtype differs from that of the first one
   gradients_.clear();
   for (const auto& group : optimizer.param_groups())
     for (const at::Tensor& parameter : group.params()) {

@@ -30,10 +30,11 @@ class COMPOSER_EXPORT GradScaler {
   // Divides the gradients of the optimizer's parameters by the scale, in place. Throws ConfigError for float16
   // gradients: the parameters must be kept in float32.
   void unscale(const Optimizer& optimizer);
-  void step(Optimizer& optimizer) const;  // skipped if unscale() found an infinity or NaN
+  void step(Optimizer& optimizer) const;  // does nothing if unscale() found an infinity or NaN
   void update();
 
-  // The state to save, on the device: the scale (float [1]) and the successful steps since it changed (int32 [1]).
+  // The state to save, on the device: the scale (float [1]), and the number of successful steps since it changed (int32
+  // [1]).
   const at::Tensor& scale_factor() const { return scale_; }
   const at::Tensor& growth_tracker() const { return growth_tracker_; }
   void load(const at::Tensor& scale_factor, const at::Tensor& growth_tracker);

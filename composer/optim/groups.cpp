@@ -31,7 +31,7 @@ Extent extent_of(const NamedParameter& parameter) {
 template <class F>
 bool visit_elements(const Extent& extent, const F& visit) {
   const at::Tensor& tensor = extent.parameter->tensor;
-  std::vector<std::int64_t> sizes, strides, index;  // of more than one; strides in bytes
+  std::vector<std::int64_t> sizes, strides, index;  // of dimensions with more than one element; strides in bytes
   for (std::int64_t d = 0; d < tensor.dim(); ++d)
     if (tensor.size(d) > 1 && tensor.stride(d) > 0) {
       sizes.push_back(tensor.size(d));
@@ -52,7 +52,8 @@ bool visit_elements(const Extent& extent, const F& visit) {
   }
 }
 
-// Which bytes of a stretch of memory elements lie in, in units that divide the place and the size of each.
+// Marks the bytes of a stretch of memory that belong to elements, in units that divide the position and size of every
+// element.
 class UsedMemory {
  public:
   explicit UsedMemory(std::span<const Extent> extents) : begin_(extents.front().begin) {
@@ -66,7 +67,8 @@ class UsedMemory {
     units_.resize(static_cast<std::size_t>(end - begin_) / unit_);
   }
 
-  // The first unit that an element lies in and that another tensor has already; nullptr: adds all.
+  // Marks the elements of a tensor, and returns nullptr. If a unit is marked already, returns the first such unit and
+  // marks nothing.
   const char* add(const Extent& extent) {
     const std::size_t units = size_of(extent) / unit_;
     const char* shared = nullptr;
@@ -99,7 +101,8 @@ bool has_element_at(const Extent& extent, const char* address) {
   return !visit_elements(extent, [&](const char* element) { return address < element || address >= element + size; });
 }
 
-// Of extents that overlap: views of one tensor may lie between one another, as its columns do.
+// Checks tensors whose extents overlap. Their elements may still be disjoint: the columns of a matrix, for example, lie
+// between one another.
 void check_elements(const std::string& who, std::span<const Extent> extents) {
   UsedMemory used(extents);
   for (std::size_t i = 0; i < extents.size(); ++i) {
@@ -160,7 +163,8 @@ std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParamet
     if (groups[i].match.empty() == !groups[i].where)
       throw ConfigError(who, ": groups[", i, "] must have exactly one of match and where");
 
-  std::vector<PlannedGroup> planned(2 * groups.size() + 2);  // for each, and first for the rest: decayed, undecayed
+  // Two for each group, and first two for the remaining parameters: with decay, without decay.
+  std::vector<PlannedGroup> planned(2 * groups.size() + 2);
   std::vector<bool> fitted(groups.size());
   for (const NamedParameter& parameter : parameters) {
     std::optional<std::size_t> first;

@@ -30,7 +30,7 @@ void check_parameters(const std::string& who, const NamedParameters& parameters)
 
 struct PlannedGroup {
   NamedParameters parameters;
-  const ParameterGroup* requested = nullptr;  // null: parameters that no group matches
+  const ParameterGroup* requested = nullptr;  // null: the group of parameters that no requested group matches
   bool undecayed = false;                     // no weight decay, because of decay_matrices_only
   std::string who;                            // for errors
 };
@@ -38,13 +38,13 @@ struct PlannedGroup {
 std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParameters& parameters,
                                       const std::vector<ParameterGroup>& groups, bool decay_matrices_only);
 
-// What the group sets: options by name.
+// The options that the group overrides, by name.
 std::vector<std::pair<const char*, double>> overrides_of(const PlannedGroup& group);
 
 template <class Options>
 using Described = std::vector<Option<Options>> (*)();
 
-// A rule of several options: throws ConfigError.
+// A check of several options together; throws ConfigError.
 template <class Options>
 using Rule = void (*)(const std::string& who, const Options& options);
 
@@ -54,7 +54,7 @@ void check_options(const std::string& who, const Options& options, Described<Opt
   if (rule) rule(who, options);
 }
 
-// Options of an optimizer: its own, and those that every optimizer has.
+// Describes the options of an optimizer: its own, and those that every optimizer has.
 template <class O, class... T>
 std::vector<Option<O>> with_groups(Field<O, T>... own) {
   constexpr const char* kOfAll = "is not of a group";
@@ -95,7 +95,7 @@ double share_of_initial_lr(const GroupOptions<Options>& group) {
   return group.initial_lr == 0 ? 1 : group.values.lr / group.initial_lr;
 }
 
-// A factory of this type of optimizer. Checks immediately what can be checked without parameters.
+// A factory of this type of optimizer. Checks immediately everything that does not depend on parameters.
 template <class T, class Options>
 AnyOptimizer make_later(const std::string& who, Options options, Described<Options> described,
                         Rule<Options> rule = nullptr) {
@@ -105,7 +105,8 @@ AnyOptimizer make_later(const std::string& who, Options options, Described<Optio
   });
 }
 
-// Decoupled decay is not multiplied by the learning rate, so values for other optimizers are 1000 times too large.
+// Warns about values meant for other optimizers: decoupled decay is not multiplied by the learning rate, so these are
+// 1000 times too large.
 void warn_of_decay(const std::string& who, double weight_decay);
 
 }  // namespace detail

@@ -1,4 +1,5 @@
-// Compiled with -ffp-contract=off (CMakeLists.txt): a fused multiply-add rounds once, and only newer machines have it.
+// Compiled with -ffp-contract=off (CMakeLists.txt): a fused multiply-add rounds only once, and older processors have
+// none.
 #include "composer/optim/kernels.h"
 
 #include <cmath>
@@ -10,7 +11,7 @@
 namespace composer::optim::detail {
 namespace {
 
-// Keeps a NaN of b and loses one of a.
+// The larger number. Returns b if either is NaN.
 template <class T>
 COMPOSER_INLINE T larger(T a, T b) {
   return b <= a ? a : b;
@@ -18,7 +19,8 @@ COMPOSER_INLINE T larger(T a, T b) {
 
 template <class T, bool HAS_BUFFER, bool NESTEROV>
 struct Sgd {
-  static constexpr bool kHas[] = {HAS_BUFFER, false, false};  // which states, here and below
+  // Whether the formula has the first, second and third state; likewise in the structs below.
+  static constexpr bool kHas[] = {HAS_BUFFER, false, false};
   T l2, keep, momentum, fresh, lr;
   COMPOSER_INLINE explicit Sgd(const SgdUpdate& u)
       : l2(T(u.l2)), keep(T(u.keep)), momentum(T(u.momentum)), fresh(T(u.fresh)), lr(T(u.lr)) {}
@@ -68,7 +70,7 @@ struct Rmsprop {
     T variance = s;
     if constexpr (CENTERED) {
       mean = alpha * mean + rest * d;
-      variance = larger(T(0), s - mean * mean);  // rounding may take it below 0
+      variance = larger(T(0), s - mean * mean);  // rounding may make it negative
     }
     T step = d / (std::sqrt(variance) + eps);
     if constexpr (HAS_BUFFER) step = buffer = momentum * buffer + step;
@@ -103,17 +105,17 @@ struct Lion {
   COMPOSER_INLINE void operator()(T& p, T g, T& m, T&, T&) const {
     const T d = g + l2 * p;
     const T c = beta1 * m + rest1 * d;
-    p = keep * p - (c > 0 ? lr : c < 0 ? -lr : c);  // no number stays none
+    p = keep * p - (c > 0 ? lr : c < 0 ? -lr : c);  // NaN stays NaN
     m = beta2 * m + rest2 * d;
   }
 };
 
-// Null for a state that the formula does not have.
+// The states of a slice; null for those that the formula does not have.
 struct States {
   void *first = nullptr, *second = nullptr, *third = nullptr;
 };
 
-// Parameters, because clang believes __restrict of no other variable.
+// The pointers are parameters, because clang ignores __restrict on other variables.
 template <class T, class Formula>
 COMPOSER_INLINE void loop_over(const Formula& formula, std::int64_t begin, std::int64_t end, T* __restrict p,
                                const T* __restrict g, T* __restrict first, T* __restrict second, T* __restrict third) {
@@ -130,7 +132,7 @@ COMPOSER_INLINE void loop(const Formula& formula, const Slice& slice, const Stat
             static_cast<T*>(states.first), static_cast<T*>(states.second), static_cast<T*>(states.third));
 }
 
-// A loop of its own for each combination of states.
+// Each combination of states has a loop of its own.
 template <class T>
 COMPOSER_INLINE void update_numbers(const Slice& slice, std::int64_t begin, std::int64_t end) {
   if (const auto* adam = std::get_if<AdamUpdate>(&slice.update)) {
@@ -155,7 +157,7 @@ COMPOSER_INLINE void update_numbers(const Slice& slice, std::int64_t begin, std:
   loop<T>(Lion<T>(lion), slice, {lion.m}, begin, end);
 }
 
-// The same code for each set of instructions: compiled into the functions below, which have one each.
+// Inlined into the functions below, each of which is compiled for another instruction set.
 COMPOSER_INLINE void update_inline(const Slice& slice, std::int64_t begin, std::int64_t end) {
   if (slice.is_double) return update_numbers<double>(slice, begin, end);
   update_numbers<float>(slice, begin, end);

@@ -1,28 +1,31 @@
-// The formulas of the optimizers that work element by element, as loops over memory. Internal; does not use tensors.
+// The formulas of the optimizers that update elements independently, as loops over memory. Internal; does not use
+// tensors.
 #pragma once
 #include <cstdint>
 #include <variant>
 
 namespace composer::optim::detail {
 
-// p is the parameter, g its gradient; the pointers are its state. First of all, g += l2 * p. Then:
+// p is the parameter and g its gradient; the pointers lead to its state. Each formula begins with g += l2 * p.
 
-// buffer = momentum * buffer + fresh * g;  d = g + momentum * buffer if nesterov, else buffer, or g without a buffer;
+// buffer = momentum * buffer + fresh * g;  d = g + momentum * buffer if nesterov, else buffer, or g if there is no
+// buffer;
 // p = keep * p - lr * d.
 struct SgdUpdate {
   double l2, keep, momentum, fresh, lr;
   bool nesterov;
   void* buffer;  // or null
 };
-// m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2;  top = max(top, v), or v without one;
+// m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2;  top = max(top, v), or v if there is no top;
 // p = keep * p - rate * m / (scale * sqrt(top) + eps).
 struct AdamUpdate {
   double l2, keep, beta1, beta2, eps, rate, scale;
   void *m, *v;
   void* top;  // or null
 };
-// s = alpha * s + (1 - alpha) * g^2;  mean = alpha * mean + (1 - alpha) * g, or 0 without one;
-// d = g / (sqrt(max(0, s - mean^2)) + eps);  buffer = momentum * buffer + d, or d without one;  p -= lr * buffer.
+// s = alpha * s + (1 - alpha) * g^2;  mean = alpha * mean + (1 - alpha) * g, or 0 if there is no mean;
+// d = g / (sqrt(max(0, s - mean^2)) + eps);  buffer = momentum * buffer + d, or d if there is no buffer;
+// p -= lr * buffer.
 struct RmspropUpdate {
   double l2, alpha, eps, momentum, lr;
   void* s;
@@ -41,7 +44,7 @@ struct LionUpdate {
 
 using Update = std::variant<SgdUpdate, AdamUpdate, RmspropUpdate, AdagradUpdate, LionUpdate>;
 
-// A parameter and its state, n numbers each in the same order: all float or all double.
+// A parameter and its state: n numbers each, in the same order, all float or all double.
 struct Slice {
   Update update;
   void* p;
@@ -50,8 +53,8 @@ struct Slice {
   bool is_double;
 };
 
-// Updates elements [begin, end). Every operation is rounded by itself, so results depend neither on the machine nor on
-// where a slice is cut.
+// Updates elements [begin, end). Every operation is rounded separately, so results depend neither on the machine nor on
+// how a slice is divided.
 void update_elements(const Slice& slice, std::int64_t begin, std::int64_t end);
 
 }  // namespace composer::optim::detail

@@ -45,7 +45,7 @@ void Lamb::prepare(const at::Tensor& parameter, ParameterState& state, const Opt
 
 namespace {
 
-// In pieces of a fixed length, so that the sums, and with them the result, do not depend on the number of threads.
+// Works in pieces of fixed length, so that sums, and therefore results, do not depend on the number of threads.
 void update_on_host(at::Tensor& parameter, const at::Tensor& gradient, ParameterState& state, const LambOptions& o) {
   constexpr std::int64_t kPiece = 16384;
   const double step = detail::count(state.tensors[detail::STEP]);

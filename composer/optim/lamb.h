@@ -8,8 +8,8 @@
 namespace composer::optim {
 
 // LAMB (arXiv:1904.00962, algorithm 2), for very large batches. With Adam's corrected moments m and v of the gradient,
-// r = m / (sqrt(v) + eps) + weight_decay * p;  p -= lr * |p| / |r| * r, where the ratio of the norms of the whole
-// tensor is 1 if either is 0.
+// r = m / (sqrt(v) + eps) + weight_decay * p;  p -= lr * |p| / |r| * r. The norms are those of the whole tensor, and
+// their ratio is 1 if either is 0.
 struct LambOptions {
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999;

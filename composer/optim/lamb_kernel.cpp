@@ -1,5 +1,5 @@
-// Compiled with -ffp-contract=off (CMakeLists.txt), and sums are made in one order: a result does not depend on the
-// machine.
+// Compiled with -ffp-contract=off (CMakeLists.txt), and with a fixed order of sums, so that results do not depend on
+// the machine.
 #include "composer/optim/lamb_kernel.h"
 
 #include <array>
@@ -13,7 +13,7 @@
 namespace composer::optim::detail {
 namespace {
 
-constexpr std::size_t kLanes = 16;  // sums side by side, of elements that far apart
+constexpr std::size_t kLanes = 16;  // number of independent sums, over elements at this distance
 
 template <class T>
 struct Loop {
@@ -66,7 +66,7 @@ struct Loop {
   }
 };
 
-// The same code for each set of instructions: compiled into the functions below, which have one each.
+// Inlined into the functions below, each of which is compiled for another instruction set.
 COMPOSER_INLINE SquareSums moments(const LambUpdate& u, std::int64_t begin, std::int64_t end) {
   return u.is_double ? Loop<double>(u).moments(begin, end) : Loop<float>(u).moments(begin, end);
 }

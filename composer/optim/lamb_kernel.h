@@ -12,16 +12,16 @@ struct LambUpdate {
   void* p;
   const void* g;
   void *m, *v;
-  bool is_double;  // whether all four are double, else float
+  bool is_double;  // all four arrays are double; otherwise all are float
 };
 
 struct SquareSums {
   double p = 0, r = 0;
 };
 
-// Updates m and v of the elements [begin, end), and returns the sums of squares of their p and r.
+// Updates m and v of the elements [begin, end), and returns the sums of squares of p and r of these elements.
 SquareSums update_lamb_moments(const LambUpdate& update, std::int64_t begin, std::int64_t end);
-// p -= rate * r, where r is recomputed from m and v, which costs less than storing it.
+// p -= rate * r for the elements [begin, end). r is recomputed from m and v, which costs less than storing it.
 void move_lamb(const LambUpdate& update, double rate, std::int64_t begin, std::int64_t end);
 
 }  // namespace composer::optim::detail

@@ -36,7 +36,7 @@ std::vector<Option<MuonOptions>> muon_options() {
       part("adamw_for", &O::adamw_for, "patterns"));
 }
 
-// Options of a group that AdamW updates are told by this.
+// Whether AdamW updates the group; split_groups() marks such groups by ns_steps = 0.
 bool is_adamw(const MuonOptions& o) { return o.ns_steps == 0; }
 
 std::vector<BuiltGroup> split_groups(const NamedParameters& parameters, const MuonOptions& options) {
@@ -66,8 +66,8 @@ detail::AdamHyper adamw_of(const MuonOptions& o) {
   return {o.lr, o.beta1, o.beta2, o.eps, 0, o.lr * o.weight_decay, /*amsgrad=*/false};
 }
 
-// Five steps bring the singular values near 1, not to it, so the 8 bits of bfloat16 do (the author's own choice); its
-// units are several times faster. Small matrices cost little either way.
+// Uses bfloat16 for large matrices: five steps bring the singular values only near 1, so its 8 bits suffice (Muon's
+// author also uses it), and bfloat16 units are several times faster. For small matrices the gain is negligible.
 bool in_bfloat16(const at::Tensor& matrix) {
   constexpr std::int64_t kWorthIt = 128;
 #if defined(__x86_64__)
@@ -79,7 +79,7 @@ bool in_bfloat16(const at::Tensor& matrix) {
          std::min(matrix.size(0), matrix.size(1)) >= kWorthIt;
 }
 
-// As wide as it is high, or wider: x x^T is then the smaller of the two products.
+// Transposes matrices that are higher than wide, because x x^T is then the smaller of the two products.
 at::Tensor orthogonalised(const at::Tensor& matrix, std::int64_t steps) {
   constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
   const bool tall = matrix.size(0) > matrix.size(1);
@@ -93,8 +93,7 @@ at::Tensor orthogonalised(const at::Tensor& matrix, std::int64_t steps) {
   return tall ? x.t() : x;
 }
 
-// Small matrices take less time than waking the threads for each of their products, so each thread takes whole
-// matrices.
+// For small matrices, waking the threads would take longer than a product, so each thread processes whole matrices.
 bool is_small(const at::Tensor& parameter) {
   constexpr std::int64_t kMultiplications = 1 << 26;
   const std::int64_t rows = std::max<std::int64_t>(parameter.size(0), 1);
@@ -135,7 +134,8 @@ void Muon::describe(detail::Slice& slice, ParameterState& state, const Options& 
 void Muon::update(detail::Batch& batch, const Options& options) {
   const MuonOptions& o = as<MuonOptions>(options).values;
   if (is_adamw(o)) return detail::update_adam(batch, adamw_of(o));
-  constexpr std::int64_t kMostTogether = 1 << 22;  // elements: what small matrices take besides, 16 MiB
+  // Elements; limits the additional memory for small matrices to 16 MiB.
+  constexpr std::int64_t kMostTogether = 1 << 22;
   std::vector<at::Tensor> matrices;
   for (std::size_t begin = 0, end = 0; begin < batch.p.size(); begin = end) {
     matrices.clear();

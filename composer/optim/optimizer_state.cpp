@@ -43,11 +43,11 @@ namespace libtorch = torch::optim;
 
 using Owns = std::function<bool(const at::Tensor& parameter)>;
 
-// What is missing or of another shape is an error of the optimizer's.
+// If state is missing or has another shape, the optimizer throws.
 void visit_named(StateVisitor& visit, optim::NamedOptimizer& optimizer, const Owns& owns) {
   if (!visit.is_loading()) {
     std::vector<optim::StateTensor> all = optimizer.state_tensors(owns);
-    for (auto one = all.begin(); one != all.end();) {  // those of a parameter follow each other
+    for (auto one = all.begin(); one != all.end();) {  // the tensors of a parameter follow each other
       const std::string& parameter = one->parameter;
       StateVisitor inner = visit.scope(parameter);
       for (; one != all.end() && one->parameter == parameter; ++one) inner(one->key, one->tensor);
@@ -66,7 +66,7 @@ void visit_named(StateVisitor& visit, optim::NamedOptimizer& optimizer, const Ow
   optimizer.load_state_tensors(tensors, owns);
 }
 
-// The fields of the state of one parameter. Tensors are loaded to where the parameter lies.
+// Visits the fields of the state of one parameter. Loaded tensors are moved to the parameter's device.
 struct StateFields {
   StateVisitor& visit;
   const at::Tensor& parameter;
@@ -77,7 +77,7 @@ struct StateFields {
     visit(name, value);
     if (visit.is_loading() && value.defined()) value = value.to(parameter.device());
   }
-  // Of the parameter's shape.
+  // Visits a tensor that must have the parameter's shape.
   void tensor_like_parameter(const char* name, at::Tensor& value) {
     (*this)(name, value);
     if (visit.is_loading() && value.defined() && value.sizes() != parameter.sizes())
@@ -118,7 +118,8 @@ void visit_fields(StateFields fields, libtorch::RMSpropParamState& state) {
   fields.tensor_like_parameter("grad_avg", state.grad_avg());
 }
 
-// It keeps one for all parameters in their order, under the first. `al` is memory that each step fills anew.
+// L-BFGS has one state for all parameters in their order, stored under the first one. `al` is omitted, because each
+// step computes it anew.
 void visit_fields(StateFields fields, libtorch::LBFGSParamState& state) {
   fields("func_evals", state.func_evals());
   fields("n_iter", state.n_iter());
@@ -145,7 +146,7 @@ void save_states(StateVisitor& visit, const libtorch::Optimizer& optimizer, cons
   }
 }
 
-// Nothing is changed before all is read.
+// Reads everything before it changes anything.
 template <class State>
 void load_states(StateVisitor& visit, libtorch::Optimizer& optimizer, const NamedParameters& all, const Owns& owns) {
   std::vector<std::pair<void*, std::unique_ptr<State>>> loaded;
@@ -163,16 +164,16 @@ void load_states(StateVisitor& visit, libtorch::Optimizer& optimizer, const Name
     throw CheckpointError(visit.path(), ": contains state of ", *std::ranges::find_if(names, is_unknown),
                           ", which is not a parameter of this optimizer");
   for (auto& [key, state] : loaded) {
-    if (state)
-      optimizer.state()[key] = std::move(state);
-    else if (!std::is_same_v<State, libtorch::AdagradParamState>)  // that one makes all when it is made, and needs them
+    if (state) optimizer.state()[key] = std::move(state);
+    // Adagrad makes the states of all parameters at construction, and requires them.
+    else if (!std::is_same_v<State, libtorch::AdagradParamState>)
       optimizer.state().erase(key);
   }
 }
 
 template <class Optimizer, class State>
 bool visit_if(StateVisitor& visit, libtorch::Optimizer& optimizer, const torch::nn::Module& model, const Owns& owns) {
-  if (typeid(optimizer) != typeid(Optimizer)) return false;  // what derives from it may keep more
+  if (typeid(optimizer) != typeid(Optimizer)) return false;  // a derived class may have more state
   const NamedParameters all = parameters_of(optimizer, model);
   if (visit.is_loading())
     load_states<State>(visit, optimizer, all, owns);
@@ -191,7 +192,8 @@ bool visit_libtorch(StateVisitor& visit, libtorch::Optimizer& optimizer, const t
          visit_if<libtorch::LBFGS, libtorch::LBFGSParamState>(visit, optimizer, model, owns);
 }
 
-// The parameters that one state is of. Checkpoints of earlier versions do not tell.
+// Visits the names of the parameters that a joint state belongs to. Checkpoints of earlier versions do not contain
+// them.
 void visit_order(StateVisitor& visit, const NamedParameters& all) {
   if (visit.is_loading() && !visit.has("parameters")) return;
   std::vector<std::string> now, saved;
@@ -215,7 +217,7 @@ void save_archive(StateVisitor& visit, const libtorch::Optimizer& optimizer) {
   torch::serialize::OutputArchive archive, nothing;
   optimizer.save(archive);
   const std::string all = bytes_of(archive);
-  // libtorch's Optimizer::save() writes nothing, for those who do not override it.
+  // libtorch's Optimizer::save() writes nothing if a class does not override it.
   if (!optimizer.state().empty() && all.size() == bytes_of(nothing).size())
     throw CheckpointError("checkpoint: ", class_name(typeid(optimizer)),
                           " has state but does not save it; override its save() and load()");
@@ -224,7 +226,7 @@ void save_archive(StateVisitor& visit, const libtorch::Optimizer& optimizer) {
   visit("archive", bytes);
 }
 
-// Whether it has this word: not as a part of a longer one.
+// Whether the text contains this word, not as a part of a longer one.
 bool has_word(std::string_view text, std::string_view word) {
   const auto in_word = [&](std::size_t at) {
     return at < text.size() && (util::is_letter_or_digit(text[at]) || text[at] == '_');
@@ -234,7 +236,7 @@ bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-// libtorch compiles the classes of an archive, and would carry out their functions. Those of optimizers have none.
+// libtorch compiles the classes in an archive, and would execute their functions. The classes of optimizers have none.
 void check_has_no_code(const std::string& archive) {
   const auto source = formats::bytes_in_memory(archive, "the optimizer's archive");
   const formats::ZipReader zip(*source);
@@ -279,8 +281,8 @@ StateValue option_value(const c10::IValue& value) {
   return text_of(value);
 }
 
-// What serialize() writes of the options of libtorch's classes, read from their fields: an archive takes a millisecond
-// for each group. Empty: of another class.
+// Returns what serialize() writes for the options of libtorch's classes. It reads their fields, because an archive
+// takes a millisecond for each group. Empty for other classes.
 StateDict known_options(const libtorch::OptimizerOptions& given) {
   StateDict all;
   const auto add_adam = [&](const auto& adam) {
@@ -309,7 +311,7 @@ StateDict known_options(const libtorch::OptimizerOptions& given) {
   return all;
 }
 
-// libtorch has no other way to read what has been written.
+// Reads an archive back, because libtorch has no other access to what was written.
 torch::serialize::InputArchive read_back(torch::serialize::OutputArchive& written) {
   util::InText text(bytes_of(written));
   torch::serialize::InputArchive archive;
@@ -329,7 +331,7 @@ void check_optimizer(const StateDict& saved, const libtorch::Optimizer& optimize
   if (const auto* type = found ? std::get_if<std::string>(found) : nullptr) check_class(*type, optimizer);
 }
 
-// Those that are no part of the model are called by their place.
+// Parameters that are not in the model are named by their position.
 NamedParameters parameters_of(const libtorch::Optimizer& optimizer, const torch::nn::Module& model) {
   if (const auto* named = dynamic_cast<const optim::NamedOptimizer*>(&optimizer)) return named->named_parameters();
   std::unordered_map<const void*, std::string> names;
@@ -358,7 +360,7 @@ std::vector<StateDict> serialized_options(const libtorch::Optimizer& optimizer) 
     torch::serialize::OutputArchive one(archive.compilation_unit());
     try {
       groups[i].options().serialize(one);
-    } catch (...) {  // it is not overridden, or cannot tell them
+    } catch (...) {  // serialize() is not overridden, or failed
       continue;
     }
     archive.write(std::to_string(i), one);
@@ -368,7 +370,7 @@ std::vector<StateDict> serialized_options(const libtorch::Optimizer& optimizer) 
   torch::serialize::InputArchive options;
   try {
     options = read_back(archive);
-  } catch (const c10::Error&) {  // one of them is nothing that an archive can have
+  } catch (const c10::Error&) {  // an option has a type that archives do not support
     return all;
   }
   for (const std::size_t i : written) {

@@ -20,13 +20,14 @@ struct NamedParameter {
 };
 using NamedParameters = std::vector<NamedParameter>;
 
-// Returns the module's parameters in its order. One registered under several names comes once, under its first name.
+// Returns the module's parameters in its order. A parameter registered under several names is listed once, under its
+// first name.
 COMPOSER_EXPORT NamedParameters parameters_of(const torch::nn::Module& module);
 
-// Options for some of the parameters: those whose whole name fits `match` (* stands for any characters, ? for one), or
-// for which `where` returns true; set exactly one of the two. A parameter belongs to the first group that matches it.
-// Unset options have the values of the optimizer's options. An option that the optimizer does not have is a
-// ConfigError, and so is a group without a parameter.
+// Options for some of the parameters: those whose whole name matches `match` (* stands for any characters, ? for one),
+// or for which `where` returns true; set exactly one of the two. A parameter belongs to the first group that matches
+// it. Unset options take the optimizer's values. ConfigError is thrown for an option that the optimizer does not have,
+// and for a group without parameters.
 struct ParameterGroup {
   std::string match = {};
   std::function<bool(const std::string& name, const at::Tensor& parameter)> where = {};

@@ -58,11 +58,11 @@ void ReduceOnPlateau::observe(const State& state) {
 }
 
 void ReduceOnPlateau::observe(double value, std::int64_t now) {
-  // A timestamp that was set back begins a new wait; else this is no change.
+  // If the timestamp was set back, the wait starts again; otherwise this changes nothing.
   std::int64_t since = std::min(memory_.bad_since.value_or(now - 1), now + options_.cooldown.count());
   if (is_best(value)) {
     memory_.best = value;
-    since = std::max(since, now);  // later if it cools down
+    since = std::max(since, now);  // a cooldown ends later than now
   }
   if (now - since > options_.patience.count()) {
     reduce();
@@ -112,7 +112,7 @@ void ReduceOnPlateau::visit_state(StateVisitor& visit) {
   visit("better", better_);
   if (!visit.is_loading() || !better_ || !options_.better || *better_ == *options_.better) return;
   better_ = options_.better;
-  memory_.best.reset();  // it is none in the other direction
+  memory_.best.reset();  // it is not a best value in the other direction
 }
 
 Scheduler reduce_on_plateau(ReduceOnPlateauOptions options) {

@@ -22,25 +22,25 @@ struct ReduceOnPlateauOptions {
   ThresholdMode threshold_mode = ThresholdMode::REL;  // REL: fraction of the best; ABS: in the metric's unit
   Time cooldown = "0ep";                              // >= 0, in the unit of patience
   double min_alpha = 0;                               // 0 to 1; lower limit of the multiplier
-  double eps = 1e-8;                                  // >= 0; cuts of the multiplier by this or less are not made
+  double eps = 1e-8;  // >= 0; reductions of the multiplier by at most this much are not made
 };
 
-// The state of a ReduceOnPlateau, to save and restore.
+// The state of a ReduceOnPlateau, which a program may save and restore.
 struct PlateauMemory {
-  double alpha = 1;                            // the multiplier
+  double alpha = 1;                            // the current multiplier
   std::optional<double> best = {};             // unset: no value so far, or only NaN
-  std::optional<std::int64_t> bad_since = {};  // start of the wait, in the unit of patience
+  std::optional<std::int64_t> bad_since = {};  // start of the current wait, in the unit of patience
 
   friend bool operator==(const PlateauMemory&, const PlateauMemory&) = default;
 };
 
 // Multiplies the learning rate by `factor` when the metric has not improved for longer than `patience`. The `cooldown`
-// after a cut does not count as waiting. NaN is never a best value. With one evaluation per unit of patience, it
-// decides as PyTorch's ReduceLROnPlateau; with more or fewer, it waits the same time. Training metrics ("train") are
-// those of the last batch of each epoch. A cut applies from the next batch on, with any value of
-// step_schedulers_every_batch. Each trainer starts without memory unless set_memory() was called before. Throws
-// ConfigError from the constructor, at the start of a fit without an evaluator of this label and metric, and at
-// an evaluation that does not report it.
+// after a reduction does not count as waiting. NaN is never a best value. With one evaluation per unit of patience, it
+// decides like PyTorch's ReduceLROnPlateau; with more or fewer evaluations, it waits for the same time. Training
+// metrics ("train") are those of the last batch of each epoch. A reduction applies from the next batch on, with any
+// value of step_schedulers_every_batch. Each trainer starts with a new state, unless set_memory() was called before.
+// Throws ConfigError from the constructor, at the start of a fit without an evaluator of this label and metric, and at
+// an evaluation that does not report the metric.
 class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
  public:
   explicit ReduceOnPlateau(ReduceOnPlateauOptions options);
@@ -52,8 +52,8 @@ class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
   void begin_run() override;
   void check_fit(const FitOutline& fit, const State& state) const override;
 
-  // Processes a value of the metric; `now` is the timestamp's count in the unit of patience. Without a State that has
-  // been observed, an option `better` that is not set is LOWER.
+  // Processes a value of the metric; `now` is the timestamp's count in the unit of patience. If `better` is unset and
+  // no State has been observed, lower values are better.
   void observe(double value, std::int64_t now);
   const PlateauMemory& memory() const { return memory_; }
   void set_memory(PlateauMemory memory);  // throws ConfigError for an alpha outside of [0, 1]
@@ -63,12 +63,12 @@ class COMPOSER_EXPORT ReduceOnPlateau final : public MetricSchedule {
   void reduce();
 
   ReduceOnPlateauOptions options_;
-  std::optional<Better> better_;  // unset: not asked yet
+  std::optional<Better> better_;  // unset: not determined yet
   PlateauMemory memory_;
-  bool keeps_memory_ = false;  // it was set for the trainer that comes next
+  bool keeps_memory_ = false;  // set_memory() was called for the next trainer
 };
 
-// To read or restore the state, create a std::shared_ptr<ReduceOnPlateau> and pass that to the trainer.
+// To read or restore the state, create a std::shared_ptr<ReduceOnPlateau> and pass it to the trainer.
 COMPOSER_EXPORT Scheduler reduce_on_plateau(ReduceOnPlateauOptions options);
 
 }  // namespace composer::optim

@@ -27,14 +27,14 @@ std::unordered_set<ParameterKey> keys_of(const NamedParameters& parameters) {
   return keys;
 }
 
-// "layer1.0.conv" and "weight"
+// Splits a name into "layer1.0.conv" and "weight".
 std::pair<std::string_view, std::string_view> split_name(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return {"", name};
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
-// Of "a.b.c" and "a.b.d": 2.
+// The number of leading modules in common; 2 for "a.b.c" and "a.b.d".
 std::size_t common_modules(std::string_view a, std::string_view b) {
   std::size_t count = 0;
   while (!a.empty() && !b.empty()) {
@@ -71,7 +71,7 @@ bool are_same(const NamedParameters& before, const NamedParameters& now) {
   });
 }
 
-// Of an optimizer that does not know names.
+// Sets the parameters of an optimizer that does not know names.
 void set_parameters(Optimizer& optimizer, const std::vector<NamedParameters>& groups) {
   for (std::size_t g = 0; g < groups.size(); ++g) {
     std::vector<at::Tensor>& parameters = optimizer.param_groups()[g].params();

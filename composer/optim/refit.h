@@ -5,11 +5,11 @@
 
 namespace composer::optim {
 
-// Makes an optimizer for the parameters that a model has had before, one for those that it has now. Parameters that
-// have left the model leave it, with their state. One with the name of another takes its place. A new one joins the
-// group of the parameter with the closest name: as many modules in common as possible, then the same last part, then as
-// many dimensions. If that parameter was in no group, the new one is in none either. All others stay, with their state,
-// and get the model's names.
+// Changes an optimizer of the parameters that a model had before into one of the parameters that it has now. Parameters
+// that are no longer in the model are removed, with their state. A parameter that has the name of another one replaces
+// it. A parameter with a new name joins the group of the parameter with the closest name: the one with the most modules
+// in common, then with the same last part, then with the same number of dimensions. If that parameter was in no group,
+// neither is the new one. All other parameters keep their state, and get the model's names.
 COMPOSER_EXPORT void refit(Optimizer& optimizer, const NamedParameters& before, const NamedParameters& now);
 
 }  // namespace composer::optim

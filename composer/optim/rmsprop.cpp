@@ -54,7 +54,7 @@ bool RMSprop::elementwise(const Options&) const { return true; }
 
 void RMSprop::describe(detail::Slice& slice, ParameterState& state, const Options& options) {
   const RmspropOptions& o = as<RmspropOptions>(options).values;
-  detail::count(state.tensors[RMSpropState::STEP]);  // PyTorch keeps it too, and its checkpoints need it
+  detail::count(state.tensors[RMSpropState::STEP]);  // unused here, but PyTorch's checkpoints contain it
   slice.update = detail::RmspropUpdate{
       .l2 = o.weight_decay,
       .alpha = o.alpha,
@@ -78,7 +78,7 @@ void RMSprop::update(detail::Batch& batch, const Options& options) {
     const std::vector<at::Tensor> means = batch.column(RMSpropState::GRAD_AVG);
     at::_foreach_lerp_(means, g, 1 - o.alpha);
     root = at::_foreach_addcmul(squares, means, means, -1);
-    at::_foreach_clamp_min_(root, 0);  // rounding may take it below 0
+    at::_foreach_clamp_min_(root, 0);  // rounding may make it negative
     at::_foreach_sqrt_(root);
   } else {
     root = at::_foreach_sqrt(squares);

@@ -13,7 +13,7 @@ struct RmspropOptions {
   double eps = 1e-8;
   double momentum = 0;
   double weight_decay = 0;  // added to the gradient (L2)
-  bool centered = false;    // divide by the standard deviation instead of the root of the mean square
+  bool centered = false;    // divide by the standard deviation instead of the root mean square
   std::vector<ParameterGroup> groups = {};
   bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()

@@ -33,7 +33,7 @@ Time resolve(Time time, const ScheduleContext& context, double ratio) {
       throw ConfigError("schedule: ", time, " is in seconds; schedules count in ep, ba, sp, tok, iter or dur");
     case TimeUnit::DURATION: {
       if (run.unit() != TimeUnit::EPOCH) return run * time;
-      // in this order of factors, which decides how products like 0.29 of 100 batches are cut off
+      // This order of factors determines how products like 0.29 of 100 batches are cut off.
       const Time batches(epoch_length(time, context), TimeUnit::BATCH);
       const double share_of_epoch = time.as_double() * batches.as_double();
       return Time(1, TimeUnit::BATCH) * (share_of_epoch * run.as_double());

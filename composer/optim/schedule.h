@@ -25,32 +25,32 @@ struct ScheduleContext {
   Timestamp timestamp;
   Time max_duration = Time(0, TimeUnit::EPOCH);
   std::optional<std::int64_t> dataloader_len;  // batches per epoch, if known
-  double scale_schedule_ratio = 1;             // stretches the schedule, without its warm-up
+  double scale_schedule_ratio = 1;             // stretches the schedule, but not its warm-up
 };
 
-// A stateful schedule: its multiplier depends on the values of a metric so far. Used by one trainer at a time, on the
-// thread that calls it.
+// A stateful schedule, whose multiplier depends on the values of a metric so far. Used by one trainer at a time, on
+// that trainer's thread.
 class COMPOSER_EXPORT MetricSchedule {
  public:
   virtual ~MetricSchedule();
-  // The label of the evaluator whose metrics it follows, or of the training loader.
+  // The label of the evaluator whose metrics the schedule follows, or of the training loader.
   virtual const std::string& dataloader_label() const = 0;
   // Called after each evaluation of that label in a fit or, for the training loader, at the end of each epoch. The
-  // values are in state.metrics; reading them waits for the device. Throws ConfigError if its metric is not among them.
+  // values are in state.metrics; reading them waits for the device. Throws ConfigError if the metric is not among them.
   virtual void observe(const State& state) = 0;
   virtual double multiplier(const ScheduleContext& now) const = 0;
-  // As Callback::check_fit(). The label is checked before.
+  // Like Callback::check_fit(). The label has been checked before.
   virtual void check_fit(const FitOutline& fit, const State& state) const;
   virtual void visit_state(StateVisitor& visit);  // lists the fields to save: none by default
-  virtual void begin_run();  // called for each new trainer; resets what was measured. Does nothing by default
+  virtual void begin_run();  // called for each new trainer; resets the state. Does nothing by default
 };
 
-// A multiplier of the optimizer's learning rates: a pure function, which needs no stepping, saving or replaying, or a
-// MetricSchedule, which all copies share.
+// A multiplier of the optimizer's learning rates. It is either a pure function, which needs no stepping, saving or
+// replaying, or a MetricSchedule, which all copies share.
 class COMPOSER_EXPORT Scheduler {
  public:
-  Scheduler() = default;  // none
-  // Takes every type, so that a compile error names this option instead of the whole options struct.
+  Scheduler() = default;  // no schedule
+  // Accepts any type, so that a compile error names this option and not the whole options struct.
   template <class F>
   requires(!std::same_as<std::remove_cvref_t<F>, Scheduler> &&
            !std::same_as<std::remove_cvref_t<F>, std::vector<Scheduler>>) Scheduler(F&& function) {
@@ -64,10 +64,10 @@ class COMPOSER_EXPORT Scheduler {
 
   explicit operator bool() const { return metric_ || function_; }
   double operator()(const ScheduleContext& now) const { return metric_ ? metric_->multiplier(now) : function_(now); }
-  MetricSchedule* metric_schedule() const { return metric_.get(); }  // null: a function
+  MetricSchedule* metric_schedule() const { return metric_.get(); }  // null: the schedule is a function
 
-  // What logs and checkpoints say of it: linear(alpha_i=1, alpha_f=0, t_max=1.0dur). By default "a function", or the
-  // class of the MetricSchedule.
+  // Sets the text for logs and checkpoints, such as linear(alpha_i=1, alpha_f=0, t_max=1.0dur). The default is "a
+  // function", or the class of the MetricSchedule.
   Scheduler named(std::string text) && {
     text_ = std::move(text);
     return std::move(*this);
@@ -81,7 +81,7 @@ class COMPOSER_EXPORT Scheduler {
 };
 
 // Converts `time` to a count for this run. Epochs, and shares of a run whose duration is in epochs, become batches;
-// shares of other runs are converted to the run's unit. `ratio` stretches everything but shares; fractions are cut off.
+// shares of other runs become counts in the run's unit. `ratio` stretches everything but shares; fractions are cut off.
 // Throws ConfigError for seconds, and if the length of an epoch is needed but unknown.
 COMPOSER_EXPORT Time resolve(Time time, const ScheduleContext& context, double ratio);
 

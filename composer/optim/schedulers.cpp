@@ -15,7 +15,7 @@ namespace {
 using detail::described, detail::elapsed, detail::half_cosine, detail::length_option, detail::line,
     detail::milestones_option, detail::named, detail::power_curve, detail::steps_down, detail::time_option;
 
-// The share of `length`, stretched with the schedule, that has passed; at most 1.
+// The share of `length`, stretched with the schedule, that has elapsed; at most 1.
 double progress(Time length, const ScheduleContext& context) {
   return std::min(1.0, elapsed(resolve(length, context, context.scale_schedule_ratio), context, length));
 }
@@ -90,14 +90,14 @@ Scheduler cosine_annealing_warm_restarts(CosineAnnealingWarmRestartsOptions opti
     constexpr double kLongest = 1e18;
     const Time t_0 = resolve(options.t_0, context, context.scale_schedule_ratio);
     std::int64_t length = t_0.count();
-    std::int64_t since = context.timestamp.get(t_0.unit()).count();  // the start of the cycle
+    std::int64_t since = context.timestamp.get(t_0.unit()).count();  // time since the start of the current cycle
     while (since >= length) {
       if (length == 0) {
         throw ConfigError("cosine_annealing_warm_restarts: with t_0 ", t_0, " and t_mult ", options.t_mult,
                           " the length of a cycle has become 0; use a larger t_mult");
       }
       const double next = std::min(options.t_mult * static_cast<double>(length), kLongest);
-      if (static_cast<std::int64_t>(next) == length) {  // so will be all others
+      if (static_cast<std::int64_t>(next) == length) {  // all further cycles have this length
         since %= length;
         break;
       }

@@ -5,10 +5,10 @@
 #include "composer/core/time.h"
 #include "composer/optim/schedule.h"
 
-// Composer's schedules, one per option struct; t is the timestamp's count in the unit of the time it is compared with.
-// Times may be in any unit but seconds, and are >= 0. Invalid options are rejected when a schedule is created; options
-// that are invalid only for a given run (a length of 0 after rounding, an unknown epoch length) by the first call. Both
-// throw ConfigError.
+// Composer's schedules, one for each options struct. t is the timestamp's count in the unit of the time that it is
+// compared with. Times are >= 0, in any unit but seconds. Invalid options are rejected when a schedule is created;
+// options that are invalid only for a given run (a length of 0 after rounding, an unknown epoch length) are rejected by
+// its first call. Both throw ConfigError.
 namespace composer::optim {
 
 // alpha until t_max, then 1.
@@ -54,7 +54,8 @@ struct CosineAnnealingOptions {
 };
 COMPOSER_EXPORT Scheduler cosine_annealing(CosineAnnealingOptions options = {});
 
-// The same in cycles: the first lasts t_0, each further one t_mult times the previous one, rounded down.
+// A cosine annealing that restarts: the first cycle lasts t_0, each further one t_mult times as long as the previous
+// one, rounded down.
 struct CosineAnnealingWarmRestartsOptions {
   Time t_0;  // > 0
   double t_mult = 1;
@@ -70,10 +71,10 @@ struct PolynomialOptions {
 };
 COMPOSER_EXPORT Scheduler polynomial(PolynomialOptions options);
 
-// The following schedules start with a linear warm-up from 0 over t_warmup; the rest starts where it ends.
-// scale_schedule_ratio stretches t_max and milestones, and with scale_warmup the warm-up as well. Except for
-// multi_step_with_warmup, t_warmup and t_max have the same unit, and t_max must cover the run. A warm-up of length 0 in
-// a run, or one longer than the run, causes a warning.
+// The following schedules begin with a linear warm-up from 0 over t_warmup; the main schedule starts at its end.
+// scale_schedule_ratio stretches t_max and milestones, and with scale_warmup also the warm-up. Except for
+// multi_step_with_warmup, t_warmup and t_max have the same unit, and t_max must cover the run. A warm-up that has a
+// length of 0 in a run, or is longer than the run, causes a warning.
 
 struct MultiStepWithWarmupOptions {
   Time t_warmup;

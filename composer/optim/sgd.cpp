@@ -39,21 +39,21 @@ void check_nesterov(const std::string& who, const Options& o) {
                       o.dampening);
 }
 
-// There is no default. A group may have 0, which freezes it.
+// lr has no default, so 0 is rejected. A group may set 0, which freezes it.
 template <class Options>
 const Options& with_lr(const char* who, const Options& o) {
   if (!(o.lr > 0 && std::isfinite(o.lr))) throw ConfigError(who, ": lr must be > 0, got ", o.lr);
   return o;
 }
 
-// Before 2.15, libtorch's fused kernel for the CPU leaves most numbers of bf16 and fp16 parameters as they were:
+// Before 2.15, libtorch's fused CPU kernel does not update most elements of bf16 and fp16 parameters:
 // https://github.com/pytorch/pytorch/issues/191763
 bool is_fused_wrongly(const Batch& batch) {
   constexpr bool kHasFault = TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 15;
   return kHasFault && !batch.p.empty() && batch.p.front().is_cpu() && batch.p.front().element_size() < 4;
 }
 
-// The first gradient is not dampened.
+// The factor of the gradient: 1 for the first one, which is not dampened, then 1 - dampening.
 double fresh(ParameterState& state, double dampening) { return std::exchange(state.first, false) ? 1 : 1 - dampening; }
 
 }  // namespace
@@ -77,7 +77,8 @@ void MomentumOptimizer::describe(detail::Slice& slice, ParameterState& state, co
                                    .buffer = h.momentum != 0 ? detail::memory(state.tensors[kSgdBuffer]) : nullptr};
 }
 
-// The fused kernels know the first gradient for a whole batch only; without dampening a buffer of zeros does.
+// The fused kernels treat the first gradient specially only for a whole batch. Without dampening, a buffer of zeros
+// gives the same result.
 bool MomentumOptimizer::obeys_found_inf(const Batch& batch, const Options& options) const {
   const Hyper h = hyper(options);
   if (h.dampening != 0 && h.momentum != 0)

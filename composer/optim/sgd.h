@@ -19,8 +19,8 @@ struct SgdOptions {
 };
 COMPOSER_EXPORT AnyOptimizer sgd(SgdOptions options);
 
-// As SGD, but with decoupled weight decay (arXiv:1711.05101) that does not depend on the initial learning rate:
-// p *= 1 - lr / initial lr * weight_decay. Composer's form.
+// Like SGD, but with decoupled weight decay (arXiv:1711.05101) that does not depend on the initial learning rate: p *=
+// 1 - lr / initial lr * weight_decay. This form is Composer's.
 struct DecoupledSgdwOptions {
   double lr = 0;  // > 0, required
   double momentum = 0;
@@ -33,8 +33,8 @@ struct DecoupledSgdwOptions {
 };
 COMPOSER_EXPORT AnyOptimizer decoupled_sgdw(DecoupledSgdwOptions options);
 
-// The common base of both. State: momentum_buffer, if momentum is not 0. Accepts sparse gradients if momentum and
-// weight decay are 0.
+// The common base of SGD and DecoupledSGDW. State: momentum_buffer, if momentum is not 0. Accepts sparse gradients if
+// momentum and weight decay are 0.
 class COMPOSER_EXPORT MomentumOptimizer : public NamedOptimizer {
  protected:
   using NamedOptimizer::NamedOptimizer;

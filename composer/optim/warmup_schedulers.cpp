@@ -17,7 +17,7 @@ namespace {
 using detail::described, detail::elapsed, detail::half_cosine, detail::line, detail::milestones_option, detail::named,
     detail::power_curve, detail::steps_down, detail::time_option;
 
-// In the unit in which warm-ups of such a run are counted.
+// The length of the run, in the unit in which its warm-ups are counted.
 Time length_of_run(const ScheduleContext& context) {
   const Time run = context.max_duration;
   if (run.unit() != TimeUnit::EPOCH || !context.dataloader_len) return run;
@@ -29,12 +29,12 @@ class WarmUp {
   WarmUp(std::string_view who, Time t_warmup, bool scaled) : who_(who), t_warmup_(t_warmup), scaled_(scaled) {}
 
   std::string_view who() const { return who_; }
-  // Where the line ends and the schedule proper starts.
+  // The length of the warm-up, after which the main schedule starts.
   Time length(const ScheduleContext& context) const {
     return resolve(t_warmup_, context, scaled_ ? context.scale_schedule_ratio : 1);
   }
 
-  // The share of the line from 0 that has passed, or nothing after `length`, the warm-up's.
+  // The share of the warm-up that has elapsed; nullopt after its end.
   std::optional<double> progress(Time length, const ScheduleContext& context) const {
     if (length.count() == 0) warn_once();
     if (const Time run = length_of_run(context); length.unit() == run.unit() && length > run)
@@ -68,14 +68,14 @@ auto scale_option(bool O::*member) {
   return option("scale_warmup", member).shown([](bool scales) { return static_cast<std::int64_t>(scales); });
 }
 
-// Throws unless the schedule is defined for the whole run, as far as that can be told.
+// Throws unless the schedule is defined for the whole run, as far as this can be determined.
 void check_covers_run(std::string_view who, Time t_max, const ScheduleContext& context) {
   const Time run = length_of_run(context);
   if (t_max.unit() != run.unit() || t_max >= run) return;
   throw ConfigError(who, ": t_max must cover max_duration, got ", t_max, " for a run of ", context.max_duration);
 }
 
-// A warm-up to `peak`, then `curve` of the share of what is left until t_max.
+// A warm-up to `peak`, then `curve` of the elapsed share of the time between the warm-up and t_max.
 template <class Curve>
 Scheduler with_warmup(WarmUp warmup, double peak, Time t_max, Curve curve) {
   return [warmup = std::move(warmup), peak, t_max, curve](const ScheduleContext& context) {
