@@ -10,10 +10,10 @@ namespace composer {
 
 struct State;
 
-// Which values of a metric are better, for who follows it: as `given` in the options, else as the metric declares that
-// reports it under the label, else as the model's metric of that name declares. Otherwise it is guessed, with a warning
-// that begins with `who`: lower for names that contain loss, error, perplexity or entropy, and higher for all others.
-// Ask once, when there is a value.
+// Which values of a metric are better, for a plug-in that follows the metric: `given` from its options; otherwise as
+// the metric declares that is reported under the label; otherwise as the model's metric with this name declares. If
+// none of them says, the direction is guessed from the name, with a warning that begins with `who`: lower for names
+// that contain loss, error, perplexity or entropy, higher for all others. Call this once, when there is a value.
 COMPOSER_EXPORT Better direction(std::string_view who, std::optional<Better> given, const State& state,
                                  std::string_view label, std::string_view name);
 

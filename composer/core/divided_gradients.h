@@ -7,15 +7,16 @@
 
 namespace composer {
 
-// An algorithm that changes gradients derives from this as well if it can do so where each rank has the final gradients
-// of some parameters only (distributed.zero_stage = 2). Any other that runs at AFTER_TRAIN_BATCH is an error then.
+// An algorithm that changes gradients also derives from this if it works when each rank has the final gradients of only
+// some parameters (distributed.zero_stage = 2). With zero_stage = 2, any other algorithm that runs at AFTER_TRAIN_BATCH
+// is an error.
 class COMPOSER_EXPORT DividedGradients {
  public:
-  // Adds up a tensor over ranks, in place. A collective: all ranks call it, also one without gradients.
+  // Adds up a tensor over ranks, in place. This is a collective: all ranks call it, including those without gradients.
   using SumOverRanks = std::function<void(const at::Tensor&)>;
 
   virtual ~DividedGradients();
-  // When a fit begins. Empty: every rank has all gradients.
+  // Called when a fit begins. An empty function means that every rank has all gradients.
   virtual void use_sum(SumOverRanks sum) = 0;
 };
 

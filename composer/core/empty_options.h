@@ -3,8 +3,8 @@
 
 namespace composer {
 
-// For a constructor that makes X({}) mean X(). Without it `{}` fits the options, a copy and a move equally well, which
-// is ambiguous; as an empty list it fits best.
+// The parameter of a constructor that makes X({}) mean X(). Without it, `{}` matches the options, a copy and a move
+// equally well, which is ambiguous; an empty list matches this type best.
 class NoOptions {
  public:
   NoOptions() = delete;

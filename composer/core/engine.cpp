@@ -21,7 +21,7 @@ bool needs_dataloader(Event event) {
          event != Event::EVAL_STANDALONE_START && event != Event::EVAL_STANDALONE_END;
 }
 
-// What algorithms do at the first, such as exchanging weights, they undo at the second.
+// Pairs of events: algorithms undo at the second what they did at the first, such as exchanging weights.
 constexpr std::array kScopes = {std::pair(Event::EVAL_BEFORE_ALL, Event::EVAL_AFTER_ALL),
                                 std::pair(Event::EVAL_START, Event::EVAL_END),
                                 std::pair(Event::EVAL_STANDALONE_START, Event::EVAL_STANDALONE_END),
@@ -32,7 +32,7 @@ const std::pair<Event, Event>* scope_of(Event event) {
   return it == kScopes.end() ? nullptr : &*it;
 }
 
-// An algorithm that acts at both events of the scope is watched.
+// Calls an algorithm. If it listens to both events of the scope, the run's ExchangeWatcher makes the call.
 void apply(const Plugin<Algorithm>& plugin, Event event, const std::pair<Event, Event>* scope, State& state,
            Logger& logger) {
   const auto run = [&] { plugin.object->apply(event, state, logger); };
@@ -41,10 +41,10 @@ void apply(const Plugin<Algorithm>& plugin, Event event, const std::pair<Event, 
   watcher ? watcher->exchange(run) : run();
 }
 
-// Moves the algorithms of that placement to the front or the back, the others keep their order.
+// Moves the algorithms with this placement to the front or the back; the others keep their order.
 Pass placing(Placement placement) {
   return [placement](Event event, std::vector<Plugin<Algorithm>>& algorithms) {
-    // before the reversal: the other end
+    // On reversed events, moves them to the other end, because the reversal follows.
     const bool to_front = (placement == Placement::FIRST) != is_reversed(event);
     std::ranges::stable_partition(algorithms, [&](const Plugin<Algorithm>& plugin) {
       return (plugin.object->placement() == placement) == to_front;
@@ -56,7 +56,7 @@ void reverse_after(Event event, std::vector<Plugin<Algorithm>>& algorithms) {
   if (is_reversed(event)) std::ranges::reverse(algorithms);
 }
 
-// Losses are mixed after all targets are, so the samples must have been mixed in this order, too.
+// Losses are mixed after all targets, so the algorithms must be in this order, too.
 void check_mixing(const std::vector<Plugin<Algorithm>>& algorithms) {
   const Plugin<Algorithm>* interpolating = nullptr;
   for (const auto& plugin : algorithms) {
@@ -74,12 +74,12 @@ void check_mixing(const std::vector<Plugin<Algorithm>>& algorithms) {
 void insert(std::vector<Pass>& passes, Pass pass, int index) {
   if (!pass) throw ConfigError("Engine: an empty algorithm pass was given");
   if (index < -1) throw ConfigError("Engine: the index of an algorithm pass must be >= -1, got ", index);
-  const auto at = std::min(static_cast<std::size_t>(index), passes.size());  // -1 becomes the largest
+  const auto at = std::min(static_cast<std::size_t>(index), passes.size());  // -1 becomes the largest number
   passes.insert(passes.begin() + static_cast<std::ptrdiff_t>(at), std::move(pass));
 }
 
-// Tells whether a tensor of a batch was changed in place, from libtorch's counts of changes. Does not keep the tensors,
-// so that their memory is free as soon as an algorithm has replaced them.
+// Detects whether a tensor of a batch was changed in place, by libtorch's version counters. Does not keep the tensors,
+// so their memory is free as soon as an algorithm has replaced them.
 class BatchVersions {
  public:
   explicit BatchVersions(const Batch& batch) {
@@ -224,7 +224,7 @@ void Engine::check(Event event) const {
     throw ConfigError("Engine: ", to_string(event), " needs a dataloader, and the state has none");
 }
 
-// The table stays as it is while it is walked.
+// Keeps the table unchanged while its listeners are called.
 class Engine::Dispatching {
  public:
   explicit Dispatching(Engine& engine) : engine_(engine) { ++engine_.dispatching_; }
@@ -238,7 +238,7 @@ class Engine::Dispatching {
   Engine& engine_;
 };
 
-// Tells the watchers of a call that is made while it lives.
+// Tells the watchers about a call that lasts as long as this object.
 class Engine::WatchedCall {
  public:
   WatchedCall(const Engine& engine, Event event, CallWatcher::Kind kind, const std::string& who)
@@ -272,8 +272,8 @@ void Engine::dispatch(Event event, bool alone) {
 
 void Engine::run_algorithms(Event event, Listeners& listeners) {
   if (listeners.algorithms.empty()) return;
-  std::vector<LogEntry> traces;  // allocates only if somebody wants traces
-  std::exception_ptr first;      // of an event that closes something, which the others see all the same
+  std::vector<LogEntry> traces;  // allocates only if traces are wanted
+  std::exception_ptr first;      // at an event that closes something, where the remaining algorithms are still called
   const std::pair<Event, Event>* scope = scope_of(event);
   const bool opens = scope && scope->first == event, closes = scope && !opens;
   if (opens) forget_open(event);
@@ -300,7 +300,7 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
   if (first) std::rethrow_exception(first);
 }
 
-// Keeps the first error; the others are warnings.
+// Keeps the first error. Later ones become warnings.
 void Engine::note_first(std::exception_ptr& first, Event event, const std::string& who) const {
   try {
     rethrow(event, who);
@@ -355,8 +355,8 @@ void Engine::run_callbacks(Event event, Listeners& listeners) {
   }
 }
 
-// At INIT loggers are called first, then callbacks, each in the order in which they are listed. Those after this one
-// have seen nothing, so there is nothing that they could close.
+// At INIT, loggers are called first, then callbacks, each in the order of their list. If one fails, the later ones have
+// seen nothing, and have nothing to close.
 void Engine::forget_after(const Callback& callback) {
   const auto forget = [this](std::vector<Plugin<Callback>>& plugins, auto from) {
     for (auto plugin = from; plugin != plugins.end(); ++plugin) plugin->object->lease_.holder_ = nullptr;
@@ -392,7 +392,8 @@ void Engine::close() {
     return false;
   };
   std::vector<const Plugin<Callback>*> closed;
-  for (const auto* plugins : {&callbacks_, &loggers_})  // what a callback logs in close() is still written
+  // Callbacks first, so that what they log in close() is still written.
+  for (const auto* plugins : {&callbacks_, &loggers_})
     for (const auto& plugin : *plugins)
       if (succeeds(plugin, "close", [this](Callback& callback) { callback.close(state_, logger_); }))
         closed.push_back(&plugin);

@@ -40,13 +40,13 @@ namespace composer {
 
 namespace detail {
 
-// Calls read, and says which plug-in and option it was if that throws.
+// Calls read. If it throws, the error names the plug-in and the option.
 COMPOSER_EXPORT void read_option(const std::string& plugin, const std::string& option,
                                  const std::function<void()>& read);
 
 struct NoOptions {};
 
-// The list that takes plug-ins of this type.
+// The list that accepts plug-ins of this type.
 template <class T>
 using ListOf =
     std::conditional_t<std::derived_from<T, LoggerDestination>, Loggers,
@@ -55,8 +55,8 @@ using ListOf =
 
 }  // namespace detail
 
-// A plug-in whose constructor takes Options, or nothing. Those that have no text form can't be given by name. Throws
-// ConfigError for two options of one name.
+// Describes a plug-in whose constructor takes Options, or nothing. Options without a text form cannot be set by name.
+// Throws ConfigError for two options with the same name.
 template <class T, class Options = detail::NoOptions, class List = detail::ListOf<T>>
 Entry<List> entry(std::string name, std::string summary, std::vector<Option<Options>> options = {}) {
   detail::check_names(name, options);

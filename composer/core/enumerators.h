@@ -6,8 +6,8 @@
 
 namespace composer::detail {
 
-// Whether an enumerator has this value. The name that a compiler gives a value says so: "E::A", and "(E)3" of a value
-// without a name.
+// Whether the enum has an enumerator with this value. The compiler's name of a value shows this: it is "E::A", or
+// "(E)3" for a value without an enumerator.
 template <auto Value>
 constexpr bool is_enumerator() {
   std::string_view name = __PRETTY_FUNCTION__;
@@ -16,7 +16,7 @@ constexpr bool is_enumerator() {
   return name.back() != ')';
 }
 
-// How many enumerators an enum has whose values begin with 0 and leave out none.
+// The number of enumerators of an enum whose values are consecutive, starting with 0.
 template <class Enum, std::size_t Next = 0>
 constexpr std::size_t count_enumerators() {
   if constexpr (is_enumerator<static_cast<Enum>(Next)>())
@@ -34,7 +34,7 @@ struct EnumOf<std::optional<T>> {
   using type = T;
 };
 
-// Whether so many names are one for each enumerator, and perhaps one for none of them.
+// Whether this number of names is one for each enumerator, plus, for an optional enum, perhaps one for the unset value.
 template <class T>
 constexpr bool names_all(std::size_t names) {
   using Enum = EnumOf<T>::type;

@@ -11,7 +11,7 @@
 
 namespace composer {
 
-// Key functions: the type information of errors that cross the library's border lives here.
+// Key functions: they place the type information of errors that cross the library's border in this file.
 Error::~Error() = default;
 ConfigError::~ConfigError() = default;
 DataError::~DataError() = default;
@@ -20,7 +20,7 @@ RunError::~RunError() = default;
 
 namespace {
 
-// Without the stack frames that libtorch adds, also if its text was copied into another error.
+// Removes the stack frames that libtorch adds, even from a text that was copied into another error.
 std::string text_of(const std::exception& error) {
   std::string text = error.what();
   if (const auto at = text.find("\nException raised from "); at != std::string::npos) text.erase(at);
@@ -34,11 +34,12 @@ struct Sink {
   WarningSink sink;
 };
 Sink& sink() {
-  static Sink* the_one = new Sink;  // never destroyed: threads may warn while the process ends
+  static Sink* the_one = new Sink;  // never destroyed, because threads may warn while the process ends
   return *the_one;
 }
 
-// False: nobody takes it. Warnings come from destructors and from threads that write, so a sink cannot throw.
+// Returns false if no handler or sink takes the text. Exceptions of a sink are caught, because warnings come from
+// destructors and from background threads.
 bool handed_over(const std::string& text) {
   try {
     if (const auto route = detail::warning_route.load(); route && route(text)) return true;
@@ -75,14 +76,15 @@ std::string describe(const std::exception& error) {
   try {
     std::rethrow_if_nested(error);
   } catch (...) {
-    if (const std::string cause = because(); !text.ends_with(cause)) text += cause;  // else it says so itself
+    // Otherwise the text already contains the cause.
+    if (const std::string cause = because(); !text.ends_with(cause)) text += cause;
   }
   return text;
 }
 
 void warn(const std::string& text) {
   if (handed_over(text)) return;
-  const util::NoSigpipe no_sigpipe;  // stderr may be a pipe that nobody reads any more
+  const util::NoSigpipe no_sigpipe;  // stderr may be a pipe without a reader
   RedrawnLine::write_below([&] { std::cerr << "libcomposer: " + text + "\n"; });
 }
 

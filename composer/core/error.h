@@ -10,7 +10,7 @@
 
 namespace composer {
 
-// The text of all parts, one after another: join("got ", 3, " of ", 4). Floating-point numbers keep 6 digits.
+// The text of all parts, one after another: join("got ", 3, " of ", 4). Floating-point numbers have 6 digits.
 template <class... Parts>
 std::string join(const Parts&... parts) {
   util::OutText text;
@@ -18,10 +18,10 @@ std::string join(const Parts&... parts) {
   return std::move(text).str();
 }
 
-// Root of all errors that the library throws itself. The text says who complains, about which option or file, the rule,
-// the value it got and, where a cause is likely, what to do. Errors of libtorch (c10::Error) and of the user's code
-// pass through; what leaves Trainer::fit is nested: outermost where it happened (event, plug-in, epoch, batch), inside
-// why. Its what() holds all of it, one line each.
+// Base class of the errors that the library itself throws. The text says which component complains, about which option
+// or file, the rule, the value and, if a cause is likely, a remedy. Errors of libtorch (c10::Error) and of the user's
+// code are not converted. An error that leaves Trainer::fit is nested: the outermost one says where it happened (event,
+// plug-in, epoch, batch), the inner ones why. Its what() contains all of them, one line each.
 struct COMPOSER_EXPORT Error : std::runtime_error {
   template <class... Parts>
   explicit Error(const Parts&... parts) : std::runtime_error(join(parts...)) {}
@@ -30,7 +30,7 @@ struct COMPOSER_EXPORT Error : std::runtime_error {
   ~Error() override;
 };
 
-// What the user asked for cannot be done.
+// The user's request cannot be fulfilled.
 struct COMPOSER_EXPORT ConfigError : Error {
   using Error::Error;
   ConfigError(const ConfigError&) = default;
@@ -38,7 +38,7 @@ struct COMPOSER_EXPORT ConfigError : Error {
   ~ConfigError() override;
 };
 
-// A batch, a loader or a data file broke its contract.
+// A batch, a loader or a data file violated its contract.
 struct COMPOSER_EXPORT DataError : Error {
   using Error::Error;
   DataError(const DataError&) = default;
@@ -54,8 +54,8 @@ struct COMPOSER_EXPORT CheckpointError : Error {
   ~CheckpointError() override;
 };
 
-// Training, evaluation or prediction ended by an error, which is nested in this: at which event, in whose code, epoch
-// and batch.
+// Training, evaluation or prediction ended by an error, which is nested in this one. The text says at which event, in
+// which component, epoch and batch.
 struct COMPOSER_EXPORT RunError : Error {
   using Error::Error;
   RunError(const RunError&) = default;
@@ -63,29 +63,31 @@ struct COMPOSER_EXPORT RunError : Error {
   ~RunError() override;
 };
 
-// The error with everything nested in it, one line each, outermost first, without libtorch's stack frames.
+// The text of the error and of all errors nested in it, one line each, outermost first, without libtorch's stack
+// frames.
 COMPOSER_EXPORT std::string describe(const std::exception& error);
 
-// The same of any exception; of one that is no std::exception, that it is none.
+// Like describe() above, for any exception. For an exception that is not a std::exception, the text says so.
 COMPOSER_EXPORT std::string describe(const std::exception_ptr& error);
 
-// The exception that is being handled, as describe() puts it, on lines that follow the text of an error that it caused.
+// The text of the exception being handled, as describe() gives it, on new lines: to be appended to the text of an error
+// that it caused.
 COMPOSER_EXPORT std::string because();
 
-// Throws an E of these parts with the exception that is being handled nested in it, and its text in what().
+// Throws an E with these parts as text. The exception being handled is nested in it, and what() contains its text.
 template <std::derived_from<Error> E, class... Parts>
 [[noreturn]] void throw_nested(const Parts&... parts) {
   std::throw_with_nested(E(parts..., because()));
 }
 
-// Tells the user of something that is probably a mistake but stops nothing: as "libcomposer: <text>" on a line of
-// stderr. A warning handler of libtorch that is set on this thread (c10::WarningUtils) gets the text instead; if there
-// is none, the one of redirect_warnings(). If that throws, the text goes to stderr after all.
+// Warns the user of something that is probably a mistake but stops nothing: writes "libcomposer: <text>" on a line of
+// stderr. If a warning handler of libtorch is set on this thread (c10::WarningUtils), it gets the text instead;
+// otherwise, the sink set by redirect_warnings(). If that throws, the text goes to stderr.
 COMPOSER_EXPORT void warn(const std::string& text);
 
-// Gets the texts of warnings, from any thread.
+// Receives the texts of warnings, from any thread.
 using WarningSink = std::function<void(const std::string& text)>;
-// Returns the sink before; an empty one stands for stderr.
+// Returns the previous sink. An empty sink stands for stderr.
 COMPOSER_EXPORT WarningSink redirect_warnings(WarningSink sink);
 
 }  // namespace composer

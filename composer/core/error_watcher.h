@@ -8,8 +8,8 @@ namespace composer {
 struct State;
 class Logger;
 
-// A callback or logger that derives from this as well is told of every error that leaves a fit, an evaluation or a
-// prediction, before the error does. Errors that the trainer handles itself are not told. The call comes from the
+// A callback or logger that also derives from this is told of every error that leaves a fit, an evaluation or a
+// prediction, before the error does. It is not told of errors that the trainer handles itself. The call comes from the
 // thread that drives the trainer, and the loggers are flushed after it. An exception that it throws becomes a warning.
 class COMPOSER_EXPORT ErrorWatcher {
  public:

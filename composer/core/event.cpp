@@ -26,13 +26,13 @@ constexpr std::array<Row, kEventCount> kRows = {COMPOSER_EVENTS(COMPOSER_X)};
 
 const Row& row(Event event) { return kRows.at(static_cast<std::size_t>(event)); }
 
-// What earlier versions of Composer called them.
+// The names of these events in earlier versions of Composer.
 constexpr std::pair<std::string_view, Event> kOlderNames[] = {{"TRAINING_START", Event::FIT_START},
                                                               {"TRAINING_END", Event::FIT_END},
                                                               {"BEFORE_EVAL_ALL", Event::EVAL_BEFORE_ALL},
                                                               {"AFTER_EVAL_ALL", Event::EVAL_AFTER_ALL}};
 
-// How many letters must be added, left out or replaced to make one text of the other.
+// The edit distance: how many letters must be added, removed or replaced to turn one text into the other.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> to(b.size() + 1);  // from the first letters of `a` to the first j of `b`
   std::iota(to.begin(), to.end(), 0);
@@ -47,7 +47,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return to[b.size()];
 }
 
-// The event that a name in capitals probably means.
+// The event that a misspelled name in capitals most likely means.
 std::optional<Event> closest_event(std::string_view name) {
   for (const auto& [older, event] : kOlderNames)
     if (older == name) return event;

@@ -7,8 +7,9 @@
 #include "composer/core/export.h"
 
 // Every event, in the order in which a run fires them. This list is the only one: the enum, the names, the methods of
-// Callback and the engine's table are made from it, and docs/events.md shows it as a table. A row is the enumerator,
-// the method of Callback, whether it opens something (BEFORE), closes it (AFTER) or neither, and what holds then.
+// Callback and the engine's table are made from it, and docs/events.md shows it as a table. Each row is the enumerator,
+// the method of Callback, whether it opens something (BEFORE), closes it (AFTER) or neither, and what holds at this
+// event.
 #define COMPOSER_EVENTS(COMPOSER_X)                                                                                    \
   COMPOSER_X(INIT, init, NEITHER)                      /* surgery here: the optimizer comes after; loggers can log */  \
   COMPOSER_X(BEFORE_LOAD, before_load, BEFORE)         /* loaders, metrics and optimizer are set up */                 \
@@ -66,20 +67,20 @@ static_assert(kEventCount == 40);
 COMPOSER_EXPORT std::string_view name(Event event);
 // "batch_end": the name of the callback's method, as written in logs and files.
 COMPOSER_EXPORT std::string_view to_string(Event event);
-// "batch": what a BEFORE and its AFTER have in common; the profiler names its spans so.
+// "batch": the common part of the names of a BEFORE event and its AFTER event; the profiler names its spans so.
 COMPOSER_EXPORT std::string canonical_name(Event event);
-// From either spelling, in any case. Throws ConfigError for an unknown one.
+// Parses either spelling, in upper or lower case. Throws ConfigError for an unknown name.
 COMPOSER_EXPORT Event parse_event(std::string_view text);
 
 COMPOSER_EXPORT bool is_before_event(Event event);
 COMPOSER_EXPORT bool is_after_event(Event event);
 COMPOSER_EXPORT bool is_eval(Event event);
 COMPOSER_EXPORT bool is_predict(Event event);
-// Whether algorithms run in reverse at this event: those whose name begins with AFTER_, which is not is_after_event
-// (BATCH_END and EVAL_AFTER_FORWARD are after-events, and not reversed).
+// Whether algorithms run in reverse order at this event. These are the events whose name begins with AFTER_, which
+// differs from is_after_event: BATCH_END and EVAL_AFTER_FORWARD are after-events, and not reversed.
 COMPOSER_EXPORT bool is_reversed(Event event);
 
-// A set of events, one word.
+// A set of events, stored in one word.
 class EventSet {
  public:
   constexpr EventSet() = default;

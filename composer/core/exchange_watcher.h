@@ -5,13 +5,14 @@
 
 namespace composer {
 
-// A Run that derives from this as well makes the calls of an algorithm at an event that opens an evaluation or a
-// prediction, and at the one that closes it, if the algorithm acts at both: what it exchanges at the first, it puts
-// back at the second. Of all others nothing of the kind is known.
+// A Run that also derives from this makes certain calls of algorithms itself: those at an event that opens an
+// evaluation or a prediction, and at the one that closes it, if the algorithm listens to both. It assumes that the
+// algorithm undoes at the second event what it exchanged at the first. Nothing of the kind is assumed of other
+// algorithms.
 class COMPOSER_EXPORT ExchangeWatcher {
  public:
   virtual ~ExchangeWatcher();
-  virtual void exchange(const std::function<void()>& apply) = 0;  // calls it, once
+  virtual void exchange(const std::function<void()>& apply) = 0;  // calls `apply` once
 };
 
 }  // namespace composer

@@ -14,37 +14,38 @@ namespace composer {
 
 struct State;
 
-// What a fit will have, as known before it begins: for plug-ins that check their options against it
-// (Callback::check_fit).
+// Describes a fit before it begins, for plug-ins that check their options against it (Callback::check_fit).
 struct COMPOSER_EXPORT FitOutline {
   struct Source {
-    std::string label;  // of the training batches or of an evaluator
+    std::string label;  // label of the training batches or of an evaluator
     std::vector<std::string> metrics;
-    std::vector<Better> better = {};  // of each metric
+    std::vector<Better> better = {};  // for each metric, which values are better
   };
   std::vector<Source> sources;  // the training batches first
-  // False: the fit has no loader. Its batches are given to Trainer::step(batch) and belong to one endless epoch.
+  // False: the fit has no loader. Batches are given to Trainer::step(batch), and belong to one endless epoch.
   bool epochs_end = true;
-  // What each rank has alone: 1: the optimizer's state of some parameters, 2: also their final gradients. 0: nothing.
+  // What is divided among ranks. 1: the optimizer's state; 2: also the final gradients; 0: nothing.
   std::int64_t zero_stage = 0;
 
   const Source* find(std::string_view label) const;
   bool trains_under(std::string_view label) const { return !sources.empty() && sources.front().label == label; }
 
-  // Throws ConfigError if a source has this label, but no metric of this name. False: no source has the label. A metric
-  // that the state has counts as one of the source's: algorithms may set some by hand.
+  // Returns false if no source has this label. Throws ConfigError if a source has it, but no metric with this name. A
+  // metric in the state counts as a metric of the source, because algorithms may set metrics themselves.
   bool check_metric(std::string_view who, std::string_view label, std::string_view name, const State& state) const;
 
-  // Warns if an option `better` contradicts what the metric declares. An option that is not given asks the metric.
+  // Warns if the option `better` contradicts the metric's declaration. Does nothing if the option is unset.
   void check_better(std::string_view who, std::optional<Better> given, std::string_view label,
                     std::string_view name) const;
 
-  // For a time that is counted at the end of epochs, in a fit without any: throws ConfigError, or warns if the time is
-  // the option's default. `effect` says what follows, as in "so no checkpoint is written before end()".
+  // Checks a time that is counted at the end of epochs, for a fit whose epochs never end: throws ConfigError, or warns
+  // if the time is the option's default. `effect` states the consequence, as in "so no checkpoint is written before
+  // end()".
   void check_epochs(std::string_view option, Time time, Time by_default, std::string_view effect,
                     const State& state) const;
 
-  // The same for an interval, whose default is "1ep". One that is a function or never comes is left alone.
+  // Like check_epochs(), for an interval with the default "1ep". An interval that is a function, or is never due, is
+  // accepted.
   void check_interval(std::string_view option, const Interval& interval, std::string_view effect,
                       const State& state) const;
 

@@ -3,13 +3,13 @@
 
 namespace composer {
 
-// When several processes train together, the loggers of rank 0 alone get records and events, so that nothing is written
-// twice. A logger that derives from this as well works on every rank, unless it says otherwise: one that writes to a
-// path does so where the path tells the ranks apart.
+// When several processes train together, only the loggers of rank 0 get records and events, so that nothing is written
+// twice. A logger that also derives from this works on every rank, unless is_for_all_ranks() is false. A logger that
+// writes to a path should return true only if the path differs between ranks.
 class COMPOSER_EXPORT ForAllRanks {
  public:
   virtual ~ForAllRanks();
-  virtual bool is_for_all_ranks() const;  // with the options that it has; true by default
+  virtual bool is_for_all_ranks() const;  // with its current options; true by default
 };
 
 }  // namespace composer

@@ -20,13 +20,13 @@ bool crossed(std::int64_t every, std::int64_t before, std::int64_t now) {
   return every > 0 && floor_div(before, every) != floor_div(now, every);
 }
 
-// A share so large that its length cannot be counted lasts longer than any run.
+// Rounds up. A length that is too large to be counted becomes longer than any run.
 Time rounded_up(double length, TimeUnit unit) {
   constexpr double kMost = 9.2e18;
   return Time(static_cast<std::int64_t>(std::ceil(std::min(length, kMost))), unit);
 }
 
-// The length in batches, samples or tokens of that share of the run.
+// The length of this share of the run, in batches, samples or tokens.
 std::optional<Time> length_of(double share, const IntervalMoment& moment) {
   if (!moment.max_duration) throw ConfigError("interval: ", share, "dur needs a max_duration");
   if (!moment.dataloader_len)
@@ -34,7 +34,7 @@ std::optional<Time> length_of(double share, const IntervalMoment& moment) {
   const Time run = *moment.max_duration;
   const double part = run.as_double() * share;
   switch (run.unit()) {
-    case TimeUnit::EPOCH:  // in this order of factors, which decides how 0.1 of 3 epochs of 10 batches is rounded
+    case TimeUnit::EPOCH:  // this order of factors determines how 0.1 of 3 epochs of 10 batches is rounded
       return rounded_up(part * static_cast<double>(*moment.dataloader_len), TimeUnit::BATCH);
     case TimeUnit::BATCH:
     case TimeUnit::SAMPLE:

@@ -14,26 +14,26 @@ namespace composer {
 
 struct State;
 
-// What has just ended: intervals in epochs are due at the end of epochs, in iterations at the end of iterations, all
-// others at the end of batches.
+// The boundary that was just crossed. Intervals in epochs are due at the end of epochs, those in iterations at the end
+// of iterations, and all others at the end of batches.
 enum class Boundary : std::uint8_t { BATCH, EPOCH, ITERATION };
 
 struct IntervalMoment {
   std::optional<Boundary> boundary;  // unset: none, as when a fit has ended
-  bool last = false;                 // training ends here: due whatever the interval, unless it was at this batch
-  Timestamp previous, now;           // before and after what has just ended was counted
-  std::int64_t last_due_batch = -1;  // now.batch when it was due last; -1: never
-  OptionalTime max_duration;         // for intervals in shares of it
-  std::optional<std::int64_t> dataloader_len;  // likewise
+  bool last = false;                 // training ends here: the interval is due, unless it already was at this batch
+  Timestamp previous, now;           // timestamps before and after the boundary was counted
+  std::int64_t last_due_batch = -1;  // now.batch when the interval was last due; -1: never
+  OptionalTime max_duration;         // for intervals that are shares of it
+  std::optional<std::int64_t> dataloader_len;  // for intervals that are shares of the run
 };
 
-// Whether something that happens every `interval` is due: the interval, or a multiple of it, was crossed. A share of
-// the run is due every ceil(share * run) batches, samples or tokens. An interval of 0 or less is never due. Throws
+// Whether something that happens every `interval` is due, because the interval or a multiple of it was crossed. A share
+// of the run is due every ceil(share * run) batches, samples or tokens. An interval of 0 or less is never due. Throws
 // ConfigError for a share of a run whose length in batches is unknown.
 COMPOSER_EXPORT bool interval_due(Time interval, const IntervalMoment& moment);
 
-// How often: a time, or a function that is asked at every event at which the answer could be yes. The raw pointer makes
-// it a literal type, so that intervals written as text are checked by the compiler.
+// How often something happens: a time, or a function that is called at every event at which it could be due. The raw
+// pointer makes this a literal type, so that the compiler checks intervals written as text.
 class COMPOSER_EXPORT Interval {
  public:
   using Function = std::function<bool(Event event, const State& state)>;
@@ -57,7 +57,7 @@ class COMPOSER_EXPORT Interval {
   }
   constexpr ~Interval() { delete function_; }
 
-  const Function* function() const { return function_; }  // nullptr: it is a time
+  const Function* function() const { return function_; }  // nullptr: the interval is a time
   constexpr Time time() const { return time_; }
 
  private:
@@ -67,7 +67,7 @@ class COMPOSER_EXPORT Interval {
   Function* function_ = nullptr;
 };
 
-// An interval that an option may leave out: .eval_interval = "500ba".
+// An interval that an option may leave unset: .eval_interval = "500ba".
 class OptionalInterval : public std::optional<Interval> {
  public:
   constexpr OptionalInterval() = default;
@@ -77,7 +77,7 @@ class OptionalInterval : public std::optional<Interval> {
   template <std::size_t N>
   consteval OptionalInterval(const char (&literal)[N]) : optional(Interval(literal)) {}
   template <detail::NotATime T>
-  OptionalInterval(const T&) = delete;  // as in Interval
+  OptionalInterval(const T&) = delete;  // see Interval
 };
 
 }  // namespace composer

@@ -3,8 +3,8 @@
 
 namespace composer {
 
-// The batch in which a plug-in last did what it does once in a batch; -1: none. To be told when a fit begins: after a
-// reset of time other batches have the numbers of earlier ones.
+// The batch in which a plug-in last did something that it does once per batch; -1: none. Call fit_begins() when a fit
+// begins: after a reset of time, other batches have the same numbers.
 class LastBatch {
  public:
   void fit_begins(std::int64_t batch) {

@@ -4,7 +4,7 @@ namespace composer {
 
 class Engine;
 
-// Whether a plug-in is in use by an engine that is not closed. A copy of a plug-in is not.
+// Whether a plug-in is in use by an engine that is not closed. A copy of a plug-in is not in use.
 class Lease {
  public:
   Lease() = default;

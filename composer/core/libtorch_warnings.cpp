@@ -8,7 +8,8 @@ namespace composer::detail {
 
 bool warn_through_libtorch(const std::string& text) {
   c10::WarningHandler* handler = c10::WarningUtils::get_warning_handler();
-  if (!handler || typeid(*handler) == typeid(c10::WarningHandler)) return false;  // libtorch's own, which prints
+  // Libtorch's default handler, which prints.
+  if (!handler || typeid(*handler) == typeid(c10::WarningHandler)) return false;
   handler->process(c10::Warning(c10::UserWarning(), {__func__, __FILE__, __LINE__}, text, /*verbatim=*/true));
   return true;
 }

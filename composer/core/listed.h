@@ -8,8 +8,8 @@
 
 namespace composer {
 
-// The elements of a range with ", " between them, each as `text_of` returns it, a member for example; of more than
-// `most` the number of those that are left out follows.
+// The elements of a range, separated by ", ". `text_of` converts an element to text, and may be a member. If there are
+// more than `most`, the number of remaining elements follows.
 template <class Range, class TextOf = std::identity>
 std::string listed(const Range& range, TextOf text_of = {},
                    std::size_t most = std::numeric_limits<std::size_t>::max()) {

@@ -42,7 +42,7 @@ void check_dense(std::string_view key, std::string_view what, const at::Tensor& 
   if (tensor.is_complex()) fail(key, what, " must be of real numbers, got type ", tensor.scalar_type());
 }
 
-// The sizes that a mask must have.
+// Checks the images, and returns the sizes that a mask must have.
 std::vector<std::int64_t> check_pixels(std::string_view key, const LogImages& images) {
   const at::Tensor& pixels = images.images;
   check_dense(key, "images", pixels);
@@ -85,10 +85,11 @@ LogHistogram LogHistogram::of(const at::Tensor& values, std::int64_t bins) {
   least = least - widening;
   greatest = greatest + widening;
   const at::Tensor share = at::linspace(0, 1, bins + 1, flat.options());
-  // No difference of the two is taken, which could overflow.
+  // Computes the edges without a difference of the two, which could overflow.
   const at::Tensor edges = least * (1 - share) + greatest * share;
   const at::Tensor inside = at::where(finite, flat, least);
-  // Halves, since a difference may overflow; not a number if all values are equal but for their last bits.
+  // Divides by two first, because a difference may overflow. The result is NaN if all values are equal up to their last
+  // bits.
   const at::Tensor above = (inside / 2 - least / 2) / (greatest / 2 - least / 2);
   const at::Tensor bin = (above * static_cast<double>(bins)).floor().nan_to_num(0);
   const at::Tensor index = bin.clamp(0, static_cast<double>(bins - 1)).to(at::kLong);

@@ -1,8 +1,8 @@
 #pragma once
 // What can be logged: the structs that Logger takes, and that a Record (composer/core/record.h) holds.
 //
-// A new kind of content is a struct here, one of LogContent, with its check(), tensors_of() and copied_to_host().
-// Logger::log() hands it to the destinations, and those that know it find it with Record::get().
+// To add a new kind of content, add a struct here and to LogContent, with its check(), tensors_of() and
+// copied_to_host(). Logger::log() passes it to the destinations, which access it by Record::get().
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,20 +17,20 @@
 
 namespace composer {
 
-// A number, a text, or a 0-d tensor that nobody has read yet. A tensor must not be changed after it was logged.
+// A number, a text, or a 0-d tensor that has not been read. A tensor must not be changed after it was logged.
 using LogValue = std::variant<std::int64_t, double, bool, std::string, at::Tensor>;
 
-// The number of it, read on the host (a tensor on a GPU is waited for). Throws DataError for a text.
+// The value as a number, read on the host (waits if the tensor is on a GPU). Throws DataError for a text.
 COMPOSER_EXPORT double to_number(const LogValue& value);
 
 struct LogEntry {
-  std::string_view key;  // as in loss/train/total; valid during the call only
+  std::string_view key;  // such as loss/train/total; valid during the call only
   LogValue value;
 };
 
-// The class of each pixel of the images that it is logged with.
+// The class of each pixel of the images that the mask is logged with.
 struct LogMask {
-  std::string name;    // unique among the masks of the images
+  std::string name;    // unique among the masks of these images
   at::Tensor classes;  // integers, [N, H, W]; [H, W] for a single image
 };
 
@@ -52,46 +52,46 @@ struct LogTable {
 struct COMPOSER_EXPORT LogHistogram {
   at::Tensor counts;  // [bins], real numbers >= 0
   at::Tensor edges;   // [bins + 1], floating-point, ascending
-  // [], an integer: how many values were left out as infinite or not a number; undefined if that is not known. Loggers
-  // that write in the background warn of the first.
+  // The number of values that were left out as infinite or NaN: [], an integer; undefined if unknown. Loggers that
+  // write in the background warn about the first histogram with such values.
   at::Tensor left_out = {};
 
-  // Counts the finite values of a tensor of any shape in `bins` intervals of equal width between the least and the
-  // greatest; the others are left out. Computes on the tensor's device without waiting for it and keeps no reference to
-  // the values, so weights may be changed afterwards. Throws DataError for complex and empty tensors, and unless bins
-  // is from 1 to 10,000.
+  // Counts the finite values of a tensor of any shape in `bins` intervals of equal width between the smallest and the
+  // largest; other values are left out. Computes on the tensor's device without waiting for it, and keeps no reference
+  // to the values, so weights may be changed afterwards. Throws DataError for complex and empty tensors, and unless
+  // bins is from 1 to 10,000.
   static LogHistogram of(const at::Tensor& values, std::int64_t bins = 64);
   static LogHistogram of(const std::vector<double>& counts, const std::vector<double>& edges);
 };
 
-// A file that destinations copy or send, later and in the background. Of up to 64 MiB, they get what it contains at the
-// call: Logger copies it into the folder for temporary files until all have it. A larger one must exist, unchanged,
-// until flush() returns.
+// A file that destinations copy or send later, in the background. For a file of up to 64 MiB they get its contents at
+// the time of the call: Logger copies it into the folder for temporary files until all destinations have it. A larger
+// file must exist, unchanged, until flush() returns.
 struct LogFile {
   std::string path;
   std::string name;        // at the destination; placeholders as in save_filename: plots/{run_name}/ep{epoch}.svg
-  bool overwrite = false;  // replace a file of that name
-  std::shared_ptr<const void> copy = nullptr;  // of Logger's: what keeps the file at `path`
+  bool overwrite = false;  // replace a file with that name
+  std::shared_ptr<const void> copy = nullptr;  // set by Logger: keeps the file at `path`
 };
 
-// What is logged at one key. That of a file is its name.
+// The content that is logged under one key. The key of a file is its name.
 using LogContent = std::variant<LogImages, LogTable, LogHistogram, LogFile>;
 
-// Each throws DataError that begins with the key for what does not have the shape or the type described above. Values
-// of tensors are not read.
+// Throw DataError, which begins with the key, for content without the shape or type described above. Do not read values
+// of tensors.
 COMPOSER_EXPORT void check(std::string_view key, const LogImages& images);
 COMPOSER_EXPORT void check(std::string_view key, const LogTable& table);
 COMPOSER_EXPORT void check(std::string_view key, const LogHistogram& histogram);
 COMPOSER_EXPORT void check(std::string_view key, const LogFile& file);
 
-// The tensors in it; some may be undefined.
+// All tensors in the content; some may be undefined.
 COMPOSER_EXPORT std::vector<at::Tensor> tensors_of(const LogImages& images);
 COMPOSER_EXPORT std::vector<at::Tensor> tensors_of(const LogTable& table);
 COMPOSER_EXPORT std::vector<at::Tensor> tensors_of(const LogHistogram& histogram);
 COMPOSER_EXPORT std::vector<at::Tensor> tensors_of(const LogFile& file);
 
-// The same with all tensors contiguous on the host, those of a histogram as doubles, and the cells of a table as
-// numbers. Waits for devices.
+// Copies of the content with all tensors contiguous on the host. Tensors of a histogram become doubles, and cells of a
+// table become numbers. Wait for devices.
 COMPOSER_EXPORT LogImages copied_to_host(const LogImages& images);
 COMPOSER_EXPORT LogTable copied_to_host(const LogTable& table);
 COMPOSER_EXPORT LogHistogram copied_to_host(const LogHistogram& histogram);

@@ -18,7 +18,7 @@
 namespace composer {
 namespace {
 
-// Removes a file that nobody needs any more.
+// Removes a temporary file when its last user is done.
 struct Remove {
   std::string path;
   ~Remove() {
@@ -27,7 +27,8 @@ struct Remove {
   }
 };
 
-// Programs write a plot or a table again and again under one name, while files wait to be sent.
+// Copies the file, because programs often write a plot or a table repeatedly under one name, while files wait to be
+// sent.
 void keep_contents(LogFile& file) {
   constexpr std::uintmax_t kLargest = std::uintmax_t{64} << 20;
   std::error_code error;
@@ -56,13 +57,13 @@ void check_keys(std::span<const LogEntry> entries) {
     if (entry.key.empty()) throw DataError("Logger: a key must not be empty");
 }
 
-// Most destinations take numbers alone.
+// Most destinations accept only numbers.
 void check_values(std::span<const LogEntry> entries) {
   for (const auto& [key, value] : entries)
     if (const auto* tensor = std::get_if<at::Tensor>(&value)) check_scalar(key, *tensor);
 }
 
-// Whose code has failed, and with what: whoever has logged it is not to blame.
+// The beginning of an error that blames a destination, and not the code that logged the record.
 std::string failed(const LoggerDestination& destination, const Record& record) {
   const std::string key = record.entries().empty() ? std::string(record.key()) : std::string(record.entries()[0].key);
   return join(class_name(typeid(destination)), " failed to log ", key,
@@ -113,10 +114,10 @@ void Logger::hand_out(const Record& record, const std::vector<LoggerDestination*
   for (LoggerDestination* destination : destinations) try {
       destination->log_record(record, state_);
     } catch (const DataError&) {
-      check_values(record.entries());  // who has logged it is to blame
+      check_values(record.entries());  // throws if the code that logged the record is to blame
       throw_nested<DataError>(failed(*destination, record));
     } catch (const Error&) {
-      throw;  // it says whose it is
+      throw;  // the error already names its source
     } catch (...) {
       throw_nested<Error>(failed(*destination, record));
     }
@@ -133,7 +134,7 @@ void Logger::log_metrics(std::initializer_list<LogEntry> metrics, std::optional<
 
 void Logger::log_hyperparameters(std::span<const LogEntry> hyperparameters) {
   check_keys(hyperparameters);
-  for (const LogEntry& entry : hyperparameters) {  // a checkpoint cannot hold texts that are not UTF-8
+  for (const LogEntry& entry : hyperparameters) {  // a checkpoint cannot store texts that are not UTF-8
     LogValue& kept = hyperparameters_[util::valid_utf8(entry.key)] = entry.value;
     if (auto* text = std::get_if<std::string>(&kept)) *text = util::valid_utf8(*text);
   }
@@ -178,7 +179,7 @@ void Logger::upload_file(const LogFile& file) {
   LogFile named = file;
   named.name = util::format_name(file.name, state_, &state_.timestamp, "upload_file");
   if (destinations_.empty()) return;
-  named.path = std::filesystem::absolute(file.path);  // the program may change its working directory meanwhile
+  named.path = std::filesystem::absolute(file.path);  // the program may change its working directory later
   keep_contents(named);
   hand_out({named.name, &named, state_.timestamp.batch, state_.timestamp}, destinations_);
 }

@@ -65,7 +65,7 @@ LossWeight LossWeight::operator*(double factor) const {
 
 LossWeight LossWeight::operator/(const LossWeight& whole) const {
   if (!is_on_device() && !whole.is_on_device()) return whole.is(0) ? 0 : number() / whole.number();
-  if (on_device_.is_same(whole.on_device_)) return 1;  // also if it is 0, which is not read
+  if (on_device_.is_same(whole.on_device_)) return 1;  // also if it is 0, because it is not read
   const at::Device device = (is_on_device() ? *this : whole).on_device_.device();
   const at::Tensor under = whole.on(device);
   return at::where(under.ne(0), on(device) / under, at::zeros_like(under));

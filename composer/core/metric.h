@@ -20,34 +20,35 @@ class StateDict;
 
 enum class Better : std::uint8_t { HIGHER, LOWER };
 
-// A figure over many batches. update() adds a batch to what has been accumulated, on the batch's device and without
-// reading anything on the host; compute() is the figure of all samples since reset(), so a last batch that is smaller
-// weighs by its size. Deriving from it: keep sums as tensors, and divide in compute().
+// A value that is computed over many batches. update() accumulates a batch, on the batch's device and without reading
+// anything on the host. compute() returns the value for all samples since reset(); a smaller last batch has a smaller
+// weight. Derived classes keep sums as tensors, and divide in compute().
 class COMPOSER_EXPORT Metric {
  public:
   virtual ~Metric();
 
   virtual std::string name() const = 0;  // as in metrics/train/<name>
-  virtual Better better() const = 0;     // whether more of it is better; stoppers and best-k ask
+  // Which values are better; used by early stopping and to keep the best checkpoints.
+  virtual Better better() const = 0;
   virtual void update(const Outputs& outputs, const Batch& batch) = 0;
   virtual at::Tensor compute() const = 0;  // 0-d; NaN if nothing was added
   virtual void reset() = 0;
-  // One of the same kind with nothing accumulated: each loader has its own.
+  // Returns a metric of the same kind with nothing accumulated; each loader has its own.
   virtual std::shared_ptr<Metric> fresh() const = 0;
 
-  // Calls `visit` for each tensor that update() adds to, always in the same order and under a name of its own.
-  // compute() depends on these tensors alone, and the sums of two sets of batches, added, are those of all of them.
-  // That allows to store a metric, and to reduce it over processes. `visit` may replace a tensor by one of the same
-  // dtype and device. A tensor is undefined before the first update. Without sums, as by default, a metric can be
-  // neither stored nor reduced; its header says so.
+  // Calls `visit` for each tensor that update() adds to, always in the same order, with a unique name for each.
+  // compute() must depend on these tensors alone, and the sums for two sets of batches, added, must be the sums for all
+  // of these batches. This allows a metric to be stored, and to be reduced over processes. `visit` may replace a tensor
+  // by one with the same dtype and device. A tensor is undefined before the first update. By default there are no sums:
+  // such a metric can be neither stored nor reduced, and its header says so.
   using VisitSum = std::function<void(std::string_view name, at::Tensor& sum)>;
   virtual void visit_sums(const VisitSum& visit);
 
-  // The options by name, which ranks compare; by default none. docs/metrics.md has an example.
+  // Its options by name, which are compared between ranks; none by default. docs/metrics.md has an example.
   virtual StateDict local_hparams() const;
 };
 
-// The metrics of one loader: {MulticlassAccuracy(), CrossEntropy()}. Each by value, or as shared_ptr.
+// The metrics of one loader: {MulticlassAccuracy(), CrossEntropy()}. Each is given by value, or as a shared_ptr.
 class COMPOSER_EXPORT Metrics {
  public:
   Metrics() = default;

@@ -12,7 +12,7 @@ namespace composer {
 
 class StateDict;
 
-// What is trained: a torch module that knows its loss. Only forward() and loss() must be written.
+// A trainable model: a torch module that computes its own loss. Only forward() and loss() must be written.
 class COMPOSER_EXPORT Model : public torch::nn::Module {
  public:
   using Batch = composer::Batch;
@@ -23,23 +23,24 @@ class COMPOSER_EXPORT Model : public torch::nn::Module {
   ~Model() override;
 
   virtual Outputs forward(const Batch& batch) = 0;
-  // Of one microbatch, as means over what loss_weight() says.
+  // The losses of one microbatch, as means over loss_weight().
   virtual Losses loss(const Outputs& outputs, const Batch& batch) = 0;
-  // What the means of loss() are over, for any part of a batch: microbatches and ranks are weighed by it. The samples,
-  // by default; a loss that ignores targets or weighs classes counts them: return target_weight(batch["target"]); It is
-  // asked on the host, before algorithms change targets, and reads no tensor of a device. A part without weight that
-  // nobody has counted on the host goes backward with a loss of 0: if loss() uses parameters itself, their gradients
-  // must be finite, so divide by counts.clamp_min(1).
+  // The divisor of the means that loss() returns, for any part of a batch: microbatches and ranks are weighted by it.
+  // By default it is the number of samples; a loss that ignores targets or weights classes counts them: return
+  // target_weight(batch["target"]). It is called on the host, before algorithms change targets, and must not read a
+  // tensor on a device. If a part has a weight of 0 that is not known on the host, its backward pass starts with a loss
+  // of 0: if loss() uses parameters itself, their gradients must be finite, so divide by counts.clamp_min(1).
   virtual LossWeight loss_weight(const Batch& batch) const;
 
-  // What the metrics see, without gradients and with all modules in evaluation mode: in evaluation, and with `outputs`
-  // given for metrics of training. Either always returns these, as by default, or always runs a forward of its own.
+  // The outputs for metrics, without gradients and with all modules in evaluation mode. In evaluation `outputs` is
+  // null; for training metrics it is set. The function must either always return `outputs`, as by default, or always
+  // run a forward pass of its own.
   virtual Outputs eval_forward(const Batch& batch, const Outputs* outputs);
   virtual Metrics get_metrics(bool is_train) const;
   virtual void update_metric(const Batch& batch, const Outputs& outputs, Metric& metric);
-  // Floating-point operations of forward and backward over this batch, if known: SpeedMonitor reports them.
+  // Floating-point operations of forward and backward for this batch, if known; SpeedMonitor reports them.
   virtual std::optional<double> flops_per_batch(const Batch& batch) const;
-  // Its sizes and other options by name ("layers"), as Callback::local_hparams(). Nothing by default.
+  // Its sizes and other options by name ("layers"), like Callback::local_hparams(). Nothing by default.
   virtual StateDict local_hparams() const;
 };
 

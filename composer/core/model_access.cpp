@@ -12,7 +12,7 @@
 namespace composer {
 namespace {
 
-// The table of a module's own parameters, which is for classes derived from Module.
+// Gives access to a module's own parameters, which is protected in Module.
 struct OwnParameters : torch::nn::Module {
   static const auto& of(const torch::nn::Module& module) { return module.*(&OwnParameters::parameters_); }
 };
@@ -34,7 +34,7 @@ void collect_tensors(const torch::nn::Module& module, const std::string& prefix,
     collect_tensors(*child.value(), join(prefix, child.key(), "."), into);
 }
 
-// Called while an error of libtorch is handled. If that is about types, throws one that names them.
+// Called while an error of libtorch is handled. If it is an error about dtypes, throws one that names them.
 void explain_types(const Model& model, const Batch& batch, std::string_view error) {
   const auto is_about = [error](std::string_view words) { return error.find(words) != std::string_view::npos; };
   const std::vector<at::Tensor> parameters = model.parameters();
@@ -51,7 +51,7 @@ void explain_types(const Model& model, const Batch& batch, std::string_view erro
                           type, ")");
 }
 
-// Likewise. If the model gave an output that is no tensor, throws one that says so.
+// Called while an error of libtorch is handled. If an output of the model is undefined, throws an error that says so.
 void explain_undefined(const Outputs& outputs) {
   for (const auto& [name, tensor] : outputs)
     if (!tensor.defined()) throw_nested<ConfigError>("Model::forward returned an undefined tensor as \"", name, '"');

@@ -1,6 +1,6 @@
 #pragma once
-// What code that uses a model needs of it, without its definition: composer/core/model.h takes six times as long to
-// compile as this.
+// Access to a model without its definition, for code that only uses it: composer/core/model.h takes six times as long
+// to compile.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,28 +27,30 @@ class StateDict;
 torch::nn::Module& as_module(Model& model);
 const torch::nn::Module& as_module(const Model& model);
 
-// Of a module and those below it, as torch::nn::Module's methods of these names. Names are made anew at each call.
+// Parameters, buffers or children of a module and of the modules below it, as torch::nn::Module's methods of these
+// names return them. Each call makes the names again.
 using NamedTensorList = std::vector<std::pair<std::string, at::Tensor>>;
 std::vector<at::Tensor> parameters(const torch::nn::Module& module);
 std::vector<at::Tensor> buffers(const torch::nn::Module& module);
 NamedTensorList named_parameters(const torch::nn::Module& module, bool recurse = true);
 NamedTensorList named_buffers(const torch::nn::Module& module, bool recurse = true);
-// Parameters and buffers, named and ordered as by Python's state_dict().
+// Parameters and buffers, with the names and the order of Python's state_dict().
 NamedTensorList named_tensors(const torch::nn::Module& module);
 
 using ModulePointer = std::shared_ptr<torch::nn::Module>;
 std::vector<ModulePointer> modules_below(const torch::nn::Module& module);  // parents first
 std::vector<std::pair<std::string, ModulePointer>> named_children(const torch::nn::Module& module);
-// `before`, mixed with what the module itself is now: its mode, where its own parameters are in memory and whether they
-// require gradients, and which children it has. Makes no names.
+// Returns a hash of `before` and of the module's own properties: its mode, its own parameters' addresses and whether
+// they require gradients, and its children. Does not make names.
 std::uint64_t mix_module(std::uint64_t before, const torch::nn::Module& module);
-std::uint64_t mix_memory(std::uint64_t before, const at::Tensor& tensor);  // of a parameter or buffer, likewise
+// Hashes the address of a parameter or buffer.
+std::uint64_t mix_memory(std::uint64_t before, const at::Tensor& tensor);
 
 bool is_training(const torch::nn::Module& module);
 void set_training(torch::nn::Module& module, bool on);
 void move_to(torch::nn::Module& module, at::Device device);
 
-// Which modules of a model train and which evaluate: parts of it may be frozen by eval().
+// Which modules of a model are in training mode and which in evaluation mode: parts of it may be frozen by eval().
 class ModuleModes {
  public:
   explicit ModuleModes(torch::nn::Module& model);
@@ -63,7 +65,7 @@ class ModuleModes {
   std::vector<std::pair<ModulePointer, bool>> modules_;  // parents first
 };
 
-// Each calls the model's method.
+// Each of these functions calls the model's method.
 Outputs forward_of(Model& model, const Batch& batch);
 Outputs eval_forward_of(Model& model, const Batch& batch, const Outputs* outputs);
 Losses loss_of(Model& model, const Outputs& outputs, const Batch& batch);

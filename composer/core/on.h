@@ -42,9 +42,9 @@ class FunctionCallback final : public EventCallback {
 
 }  // namespace detail
 
-// Calls `function` with (const State&, Logger&), or with (const State&) alone, at this event. It keeps what it captures
-// until the trainer is destroyed. Errors name it "callback on BATCH_END". Checkpoints contain nothing of it; write a
-// class with visit_state() for what a resumed run needs.
+// Calls `function` with (const State&, Logger&), or with (const State&) alone, at this event. The function's captures
+// live until the trainer is destroyed. Errors call it "callback on BATCH_END". Checkpoints store nothing of it; if a
+// resumed run needs its state, write a class with visit_state().
 template <class F>
 auto on(Event event, F&& function) {
   using Function = std::decay_t<F>;

@@ -9,9 +9,9 @@
 //                        "seconds").free(kOfMachine).unlogged(kEnds));
 //   }
 //
-// all_options() does not compile unless every field is there. What is not said is what is safe: ranks that train
-// together must agree, and the field is a hyperparameter, which is logged, saved in checkpoints, and told when a run
-// goes on with another value.
+// all_options() does not compile unless every field is listed. The defaults are the safe choices: ranks that train
+// together must agree on the field, and it is a hyperparameter, which is logged, stored in checkpoints, and reported
+// when a run is resumed with another value.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -40,43 +40,44 @@
 
 namespace composer {
 
-// When ranks that train together compare what they were given.
+// When ranks that train together compare a field.
 enum class Compared : std::uint8_t {
   AT_FIT,    // when a fit begins
   AT_INIT,   // before INIT
-  AT_BOTH,   // then, and when a fit begins
+  AT_BOTH,   // before INIT, and when a fit begins
   IF_SPLIT,  // when a fit begins, if ranks take slices of the same batches
-  BY_FIT,    // by what a fit or a call makes of it
+  BY_FIT,    // indirectly, by comparing what a fit or a call computes from it
   NEVER,     // OptionRules::free says why
 };
 
 struct OptionRules {
-  std::string unit = {};  // "samples", or of a time "ep or tok"
+  std::string unit = {};  // such as "samples", or "ep or tok" for a time
   Compared compared = Compared::AT_FIT;
-  bool left_to_first = false;  // a rank that leaves it empty has that of rank 0
-  std::string free = {};       // why ranks may differ
-  std::string unlogged = {};   // why it is no hyperparameter; empty: it is one
+  bool left_to_first = false;  // a rank that leaves it empty takes the value of rank 0
+  std::string free = {};       // the reason why ranks may differ
+  std::string unlogged = {};   // the reason why it is not a hyperparameter; empty: it is one
 };
 
-// What the values of some options are told from in addition, because a run makes them its own.
+// The values of a run that some options are reported with, because the run replaces their values.
 template <class Options>
 struct RunOf {
   struct Type {};
 };
 
-// What a value must be. Without one it is whatever the type can be.
+// A rule that a value must obey. Without one, every value of the type is allowed.
 template <class Options>
 struct Limit {
-  std::string must;  // in an error: "be > 0 seconds"
+  std::string must;  // as in an error message: "be > 0 seconds"
   std::function<bool(const Options&)> holds;
 };
 
-// As messages show it.
+// The value as messages show it.
 COMPOSER_EXPORT std::string text_of(const StateValue& value);
 
 namespace detail {
 
-// Text to value; they throw ConfigError that says what was expected. An empty text unsets what can be unset.
+// Convert text to a value. They throw ConfigError, which says what was expected. An empty text unsets an optional
+// value.
 COMPOSER_EXPORT void read_text(const std::string& text, std::string& value);
 COMPOSER_EXPORT void read_text(const std::string& text, std::filesystem::path& value);
 COMPOSER_EXPORT void read_text(const std::string& text, double& value);
@@ -112,11 +113,11 @@ COMPOSER_EXPORT std::string to_text(const std::optional<bool>& value);
 COMPOSER_EXPORT std::string to_text(const std::vector<std::string>& value);
 COMPOSER_EXPORT std::string to_text(const std::map<std::string, std::string>& value);
 
-// The bound of a range with all its digits, and units of time as "ep, ba or sp".
+// bound_text: the bound of a range with all its digits. units_text: units of time, as in "ep, ba or sp".
 COMPOSER_EXPORT std::string bound_text(double bound);
 COMPOSER_EXPORT std::string units_text(const std::vector<TimeUnit>& units);
 
-// Numbers, yes and no stay what they are; all else is text, "" if it is unset.
+// Numbers and booleans are not converted; everything else becomes a text, which is "" for an unset value.
 template <class T>
 StateValue to_value(const T& value) {
   if constexpr (std::same_as<T, bool> || std::same_as<T, double> || std::same_as<T, std::int64_t>) return value;
@@ -137,11 +138,11 @@ std::string type_name() {
   return "text";
 }
 
-// -1, which means "all" elsewhere, would never be due, in silence.
+// For an interval, -1 (which means "all" elsewhere) would silently never be due, so it is rejected.
 inline constexpr const char* kIntervalRule = "be >= 0, where 0 is never";
 inline bool is_an_interval(const Interval& interval) { return interval.function() || interval.time().as_double() >= 0; }
 
-// The value of an option; null: it is unset.
+// The value of an option; null if it is unset.
 template <class T>
 const T* held(const T& value) {
   return &value;
@@ -168,7 +169,7 @@ double number_of(const T& value) {
     return static_cast<double>(value);
 }
 
-// Empty if some field has no default.
+// The text of the default value; empty if some field has no default.
 template <class Options, class T>
 std::string default_text(T Options::*member) {
   if constexpr (requires { Options{}; })
@@ -177,7 +178,7 @@ std::string default_text(T Options::*member) {
     return {};
 }
 
-// Whether the aggregate has fields of these types, in this order, and no others.
+// Whether the aggregate has fields of exactly these types, in this order.
 template <class Options, class... T>
 concept Takes = requires {
   Options{std::declval<T>()...};
@@ -186,7 +187,7 @@ struct Anything {
   template <class T>
   operator T() const;  // NOLINT(google-explicit-constructor)
 };
-// A field that has no default takes anything, and one that could be made of anything in several ways has a default.
+// A field without a default accepts anything; a field that could be made from anything in several ways has a default.
 template <class Options, class... T>
 concept TakesMore = requires {
   Options{std::declval<T>()..., {}};
@@ -202,11 +203,11 @@ template <class Options>
 struct Option : OptionInfo {
   using Tell = std::function<void(StateDict& into, const Options& options, const typename RunOf<Options>::Type& run)>;
 
-  std::function<void(Options&, const std::string&)> read;  // null: it has no text form, and `type` says what it is
-  std::function<StateValue(const Options&)> value;         // null: likewise
+  std::function<void(Options&, const std::string&)> read;  // null: it has no text form; `type` says what it is
+  std::function<StateValue(const Options&)> value;         // null: it has no text form
   OptionRules rules = {};
   std::vector<Limit<Options>> limits = {};
-  Tell tell = {};  // its hyperparameters; null: `value`, under its name
+  Tell tell = {};  // adds its hyperparameters; null: adds `value` under its name
 
   bool is_logged() const { return rules.unlogged.empty(); }
   void tell_to(StateDict& into, const Options& options, const typename RunOf<Options>::Type& run) const {
@@ -217,13 +218,13 @@ struct Option : OptionInfo {
   }
 };
 
-// An option of this type: says what is not as usual.
+// An option with this type. Its functions state how it differs from the defaults.
 template <class Options, class T>
 struct Field : Option<Options> {
   T Options::*member = nullptr;
 
-  // Of a plug-in that is made by text: one that must be given, and texts that are refused, besides those that its type
-  // and its range refuse.
+  // For plug-ins that are made from text: example() makes an option required, and refuses() adds texts that must be
+  // rejected, besides those that its type and its range reject.
   Field example(std::string text) && {
     OptionInfo::example = std::move(text);
     return std::move(*this);
@@ -237,7 +238,7 @@ struct Field : Option<Options> {
     this->rules.unit = std::move(unit);
     return std::move(*this);
   }
-  // A number's range. A value that is unset is always allowed.
+  // The range of a number. An unset value is always allowed.
   Field at_least(double low, std::string unit = {}) && {
     return std::move(*this).bounded(
         join(">= ", detail::bound_text(low)), {low - 1}, [low](double number) { return number >= low; },
@@ -262,7 +263,7 @@ struct Field : Option<Options> {
     return std::move(*this).must("be in " + detail::units_text(units),
                                  [units](Time time) { return std::ranges::find(units, time.unit()) != units.end(); });
   }
-  // After a range: another value that is allowed, and what it means.
+  // Used after a range: allows another value, and states its meaning.
   Field or_else(double other, const std::string& meaning) && {
     Limit<Options>& limit = this->limits.back();
     limit.must += join(", or ", other, " for ", meaning);
@@ -273,7 +274,7 @@ struct Field : Option<Options> {
     std::erase(this->refused, detail::bound_text(other));
     return std::move(*this);
   }
-  // After a range, whose words say it well enough.
+  // Used after a range: also requires a finite value. The message does not change.
   Field finite() && {
     Limit<Options>& limit = this->limits.back();
     limit.holds = [member = member, in_range = std::move(limit.holds)](const Options& options) {
@@ -282,12 +283,12 @@ struct Field : Option<Options> {
     };
     return std::move(*this).refuses({"inf"});
   }
-  // After a range: other words for it.
+  // Used after a range: replaces its message.
   Field worded(std::string must) && {
     this->limits.back().must = std::move(must);
     return std::move(*this);
   }
-  // Any other rule: must("be 1 or 2", [](std::int64_t value) { ... }).
+  // Adds any other rule: must("be 1 or 2", [](std::int64_t value) { ... }).
   template <class Rule>
   Field must(std::string rule, Rule holds) && {
     this->limits.push_back({std::move(rule), [member = member, holds = std::move(holds)](const Options& options) {
@@ -315,7 +316,7 @@ struct Field : Option<Options> {
     return std::move(*this);
   }
 
-  // Another text or number than usual.
+  // Replaces the reported text or number.
   template <class Show>
   Field shown(Show show) && {
     this->value = [member = member, show = std::move(show)](const Options& options) -> StateValue {
@@ -323,7 +324,7 @@ struct Field : Option<Options> {
     };
     return std::move(*this);
   }
-  // Text to value, for a type that option() does not know.
+  // Converts text to a value, for a type that option() does not support.
   template <class Read>
   Field read_by(Read read) && {
     this->read = [member = member, read = std::move(read)](Options& options, const std::string& text) {
@@ -331,7 +332,7 @@ struct Field : Option<Options> {
     };
     return std::move(*this);
   }
-  // Hyperparameters of several names, or of what the run has made of it.
+  // Replaces the reported hyperparameters, for options with several names or with a value that the run replaces.
   Field told(typename Option<Options>::Tell tell) && {
     this->tell = std::move(tell);
     return std::move(*this);
@@ -349,8 +350,8 @@ struct Field : Option<Options> {
   }
 };
 
-// A member of an options struct: a text, path, double, bool, Seconds, Interval, list of texts, texts by key, or a whole
-// number, bool or Time that may be optional.
+// Describes a member of an options struct: a text, path, double, bool, Seconds, Interval, list of texts, map of texts,
+// or an integer, bool or Time that may be optional.
 template <class Options, class T>
 Field<Options, T> option(std::string name, T Options::*member) {
   static_assert(
@@ -372,7 +373,7 @@ Field<Options, T> option(std::string name, T Options::*member) {
   }
 }
 
-// An enum, or an optional one, with a name for each of its values.
+// Describes an enum, or an optional one, with a name for each of its values.
 template <class Options, class T, std::convertible_to<T> Value, std::size_t N>
 Field<Options, T> option(std::string name, T Options::*member,
                          const std::array<std::pair<const char*, Value>, N>& values) {
@@ -402,7 +403,7 @@ Field<Options, T> option(std::string name, T Options::*member,
   return option(std::move(name), member, std::to_array(values));
 }
 
-// What no text stands for: `what` says why, as "a module".
+// Describes a field without a text form. `what` is its type for messages, such as "a module".
 template <class Options, class T>
 Field<Options, T> part(std::string name, T Options::*member, std::string what) {
   return {{{std::move(name), std::move(what)}, nullptr, nullptr}, member};
@@ -410,7 +411,7 @@ Field<Options, T> part(std::string name, T Options::*member, std::string what) {
 
 namespace detail {
 
-// Throws Error for a field that is described twice, or before one that is declared before it.
+// Throws Error for a field that is described twice, or out of the order of declaration.
 template <class Options, class... T>
 void check_order(const Options& options, const Field<Options, T>&... fields) {
   const void* last = nullptr;
@@ -434,7 +435,7 @@ std::vector<Option<Options>> all_options(Field<Options, T>... fields) {
   return all;
 }
 
-// Throws ConfigError for the first value that is not as its option says: "`who`size: must be > 0 seconds, got -1".
+// Throws ConfigError for the first value that violates its rule: "`who`size: must be > 0 seconds, got -1".
 template <class Options>
 void check(const Options& options, const std::vector<Option<Options>>& list, const std::string& who = {},
            const char* after_name = ":") {
@@ -446,14 +447,14 @@ void check(const Options& options, const std::vector<Option<Options>>& list, con
       }
 }
 
-// The options, if all are as the list says; otherwise it throws "Sampler: size must be > 0, got -1". For a constructor.
+// Returns the options if all obey their rules. Otherwise throws "Sampler: size must be > 0, got -1". For constructors.
 template <class Options>
 Options checked(const char* who, Options options, const std::vector<Option<Options>>& list) {
   check(options, list, join(who, ": "), "");
   return options;
 }
 
-// "rate=0.5, steps=3": the options that are hyperparameters.
+// The options that are hyperparameters, as in "rate=0.5, steps=3".
 template <class Options>
 std::string text_of(const Options& options, const std::vector<Option<Options>>& list) {
   std::string text;

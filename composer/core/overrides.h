@@ -27,7 +27,7 @@ struct Method<R (C::*)(A...) const> {
 template <class C, class R, class... A>
 struct Method<R (C::*)(A...) const noexcept> : Method<R (C::*)(A...) const> {};
 
-// Ours is overridden unless the name still means the base's method.
+// A method is overridden unless its name still refers to the base's method.
 template <class Theirs, class Ours>
 consteval bool overrides() {
   static_assert(std::is_same_v<typename Method<Theirs>::Signature, typename Method<Ours>::Signature>,
@@ -36,8 +36,8 @@ consteval bool overrides() {
   return !std::is_same_v<typename Method<Theirs>::Owner, typename Method<Ours>::Owner>;
 }
 
-// Of a class whose base overrides log_record(), which gets whole records there: the methods for one kind each are not
-// called.
+// For a class whose base overrides log_record(), which gets whole records: the methods for single kinds of records are
+// not called.
 template <class T>
 consteval void check_receiver() {
   if constexpr (requires { &T::log_record; }) {
@@ -62,8 +62,8 @@ consteval void check_receiver() {
   }
 }
 
-// The other methods that are called by name; a method that cannot be named from here is not looked at. Each virtual
-// method of the three classes stands here: scripts/overrides.py compares.
+// Checks the other methods that are called by name. A method that cannot be named from here is skipped. Each virtual
+// method of the three classes is listed; scripts/overrides.py compares.
 template <class T>
 consteval void check_overrides() {  // NOLINT(readability-function-cognitive-complexity): one branch a method
 #define COMPOSER_X(base, method)                                      \

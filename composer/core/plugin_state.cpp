@@ -10,13 +10,13 @@
 namespace composer {
 namespace {
 
-// Says in errors whose state it is.
+// Visits the state of one plug-in; errors name the plug-in.
 template <class Base>
 void visit_one(Base& plugin, StateVisitor& visit) {
   try {
     plugin.visit_state(visit);
   } catch (const CheckpointError&) {
-    throw;  // the visitor has said where
+    throw;  // the visitor has already named it
   } catch (...) {
     throw_nested<ConfigError>(visit.path(), " failed in visit_state()");
   }

@@ -13,7 +13,7 @@
 namespace composer {
 namespace {
 
-// Cuts off everything before the last :: that is not inside template brackets.
+// Removes everything before the last :: that is not inside template brackets.
 std::string without_namespaces(const std::string& name) {
   int depth = 0;
   for (std::size_t i = name.size(); i-- > 1;) {

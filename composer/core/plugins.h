@@ -25,7 +25,8 @@ class ErrorWatcher;
 class ForAllRanks;
 class LoadCheck;
 
-// The interfaces that a plug-in may have beside its base, found when it is added to a list; null: it has not.
+// The interfaces that a plug-in implements besides its base class, determined when it is added to a list; null: not
+// implemented.
 struct Interfaces {
   CallWatcher* call_watcher = nullptr;
   DividedGradients* divided_gradients = nullptr;
@@ -35,13 +36,13 @@ struct Interfaces {
   LoggerDestination* logger = nullptr;
 };
 
-// A callback, algorithm or logger as the engine keeps it.
+// A callback, algorithm or logger, as the engine stores it.
 template <class Base>
 struct Plugin {
   std::shared_ptr<Base> object;
-  std::string name;       // of its class, or "callback on BATCH_END"
+  std::string name;       // name of its class, or "callback on BATCH_END"
   EventSet events;        // at which it is called
-  Interfaces interfaces;  // of the object
+  Interfaces interfaces;  // those of `object`
 };
 
 namespace detail {
@@ -56,21 +57,21 @@ template <class T, class Base>
 concept IsOrPointsTo = std::derived_from<T, Base> ||
     (std::derived_from<typename T::element_type, Base>&& std::same_as<T, std::shared_ptr<typename T::element_type>>);
 
-// A logger is a callback too, but a list of callbacks would not give it any record.
+// A logger is also a callback, but in a list of callbacks it would not get any records.
 template <class T, class Base>
 concept PluginOf = IsOrPointsTo<std::remove_cvref_t<T>, Base> &&
     !(std::same_as<Base, Callback> && IsOrPointsTo<std::remove_cvref_t<T>, LoggerDestination>);
 
 }  // namespace detail
 
-// A list of callbacks, algorithms or loggers: {NaNMonitor(), EarlyStopper({.patience = "3ep"})}. Each by value, or as a
-// shared_ptr by those who keep a hand on it.
+// A list of callbacks, algorithms or loggers: {NaNMonitor(), EarlyStopper({.patience = "3ep"})}. Each is given by
+// value, or as a shared_ptr by programs that use it themselves.
 template <class Base>
 class Plugins {
  public:
   Plugins() = default;
-  // Takes every type, and says which is wrong: without this constructor the compiler would only say that the options of
-  // the trainer as a whole cannot be made.
+  // Accepts every type, and names the wrong one in the error. Without this constructor, the compiler would only report
+  // that the trainer's options cannot be constructed.
   template <class... T>
   requires(sizeof...(T) > 0 && !(std::same_as<std::remove_cvref_t<T>, Plugins> || ...)) Plugins(T&&... objects) {
     static_assert((detail::PluginOf<T, Base> && ...),
@@ -89,7 +90,7 @@ class Plugins {
                   "this is a logger: give it to .loggers, where it gets records as well as events");
     check(object.get());
     Base& seen = *object;
-    EventSet events = EventSet::all();  // of a type known only at run time: assume it wants everything
+    EventSet events = EventSet::all();  // for a type known only at run time: assume that it listens to every event
     if constexpr (std::derived_from<Base, Algorithm> || std::derived_from<T, detail::EventCallback>) {
       detail::check_overrides<T>();
       events = object->events();
@@ -104,7 +105,8 @@ class Plugins {
   std::size_t size() const { return list_.size(); }
 
  private:
-  static void check(const Base* object);  // throws ConfigError for a null pointer and for a logger among callbacks
+  // Throws ConfigError for a null pointer, and for a logger in a list of callbacks.
+  static void check(const Base* object);
   std::vector<Plugin<Base>> list_;
 };
 

@@ -18,10 +18,10 @@
 
 namespace composer {
 
-// Of kept records: whoever has one has this.
+// The owner of kept records: holding any of its records keeps it alive.
 struct Record::Owner : std::enable_shared_from_this<Owner> {};
 
-// A record with all that it consists of.
+// A record with everything that it refers to.
 struct Record::Kept {
   enum class Tensors : std::uint8_t { AS_THEY_ARE, READ };
 
@@ -64,7 +64,7 @@ struct Record::Kept {
   void take_entries(std::span<const LogEntry> entries, Tensors tensors) {
     std::size_t length = 0;
     for (const LogEntry& entry : entries) length += entry.key.size();
-    text.reserve(length);  // so that views of it stay valid
+    text.reserve(length);  // keeps views of it valid
     values.reserve(entries.size());
     for (const auto& [key, value] : entries) {
       const std::string_view key_here(text.data() + text.size(), key.size());
@@ -84,10 +84,10 @@ struct Record::Kept {
 
   const Owner& owner;
   const Timestamp moment;
-  std::pmr::string text;  // the key, or those of the entries one after the other
+  std::pmr::string text;  // the key, or the keys of the entries one after another
   std::pmr::vector<LogEntry> values;
   std::shared_ptr<const void> content;
-  TensorStreams streams;  // compute the tensors until they are read
+  TensorStreams streams;  // the streams that compute the tensors until they are read
   bool is_on_host = false;
   mutable std::once_flag was_read;
   mutable std::unique_ptr<const Kept> host;
@@ -99,11 +99,11 @@ struct Record::Alone final : Owner {
   const Kept kept;
 };
 
-// The thread that trains allocates it and a writer frees it; if that happened for each call, libc would be slow for all
-// allocations of the training.
+// Collects several kept records. The training thread allocates it, and a writer thread frees it; doing so for each
+// record would make the C library slow for all allocations of the training.
 class RecordBlock final : public Record::Owner {
  public:
-  RecordBlock() { all_.reserve(kMost); }  // not defaulted, so that the memory is not cleared
+  RecordBlock() { all_.reserve(kMost); }  // not defaulted, because that would clear the memory
   ~RecordBlock() {
     for (Record::Kept* kept : all_) std::destroy_at(kept);
   }
@@ -120,8 +120,7 @@ class RecordBlock final : public Record::Owner {
  private:
   static constexpr std::size_t kMost = 32;
   std::array<std::byte, kMost * 768> memory_;
-  std::pmr::monotonic_buffer_resource resource_{memory_.data(),
-                                                memory_.size()};  // allocates more where it is too little
+  std::pmr::monotonic_buffer_resource resource_{memory_.data(), memory_.size()};  // allocates more if this is too small
   std::pmr::vector<Record::Kept*> all_{&resource_};
 };
 

@@ -9,8 +9,8 @@
 
 namespace composer {
 
-// A destination that takes whole records. Its methods for one kind of record make a Record of what they are given, so
-// that a logger which hands on to another one may call either; a class that derives from it overrides log_record().
+// A destination that takes whole records. Its methods for single kinds make a Record of their arguments, so a logger
+// that forwards to another one may call either form. Derived classes override log_record().
 class COMPOSER_EXPORT RecordDestination : public LoggerDestination {
  public:
   void log_record(const Record& record, const State& state) override = 0;

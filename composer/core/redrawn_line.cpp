@@ -8,11 +8,11 @@ namespace composer {
 namespace {
 
 struct Lines {
-  std::recursive_mutex mutex;  // a stream that is drawn to may warn
+  std::recursive_mutex mutex;  // recursive, because a stream that is drawn to may warn
   std::vector<RedrawnLine*> all;
 };
 Lines& lines() {
-  static Lines* the_one = new Lines;  // never destroyed: threads may warn while the process ends
+  static Lines* the_one = new Lines;  // never destroyed, because threads may warn while the process ends
   return *the_one;
 }
 

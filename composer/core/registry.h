@@ -1,5 +1,6 @@
 #pragma once
-// Makes plug-ins by name with options as text, as a command line has them. How one is described is in core/entry.h.
+// Makes plug-ins by name, with options as text, for example from a command line. core/entry.h shows how to describe
+// one.
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -19,19 +20,19 @@ using Settings = std::map<std::string, std::string, std::less<>>;
 struct OptionInfo {
   std::string name;
   std::string type;                    // "number", "whole number", "text", "true or false", "time", "higher or lower"
-  std::string default_text = {};       // parsed again, it gives the default; meaningless if there is an example
-  std::optional<std::string> example;  // only for an option that must be given
+  std::string default_text = {};       // parsing it gives the default; meaningless if there is an example
+  std::optional<std::string> example;  // set only for a required option
   std::vector<std::string> refused = {};  // texts for which making the plug-in throws ConfigError; tests try them
 };
 
 template <class List>
 struct Entry {
   std::string name;     // "early_stopper"
-  std::string summary;  // one sentence without its full stop
+  std::string summary;  // one sentence without the full stop
   std::vector<OptionInfo> options;
 
-  // Makes one and adds it to the list. Throws ConfigError for an unknown option (with those that exist), for a text
-  // that is no value of its type, and for what the constructor refuses.
+  // Makes the plug-in and adds it to the list. Throws ConfigError for an unknown option (the message lists the known
+  // ones), for a text that is not a value of its type, and for what the constructor rejects.
   std::function<void(List& list, const Settings& settings)> add_to;
 
   List make(const Settings& settings) const {
@@ -47,7 +48,7 @@ namespace detail {
                                                 const std::vector<std::string>& known);
 COMPOSER_EXPORT void check_unique(std::string_view who, std::vector<std::string> names);
 
-// Throws ConfigError if one has no name, or two have the same.
+// Throws ConfigError if a name is empty, or occurs twice.
 template <class List>
 void check_names(std::string_view who, const List& list) {
   std::vector<std::string> names;
@@ -58,16 +59,16 @@ void check_names(std::string_view who, const List& list) {
 
 }  // namespace detail
 
-// The plug-ins of one room, in the order of their names.
+// The plug-ins of one module, in the order of their names.
 template <class List>
 class Registry {
  public:
-  // Throws ConfigError for two entries of one name, or one without a name.
+  // Throws ConfigError if two entries have the same name, or one has none.
   Registry(std::initializer_list<Entry<List>> entries) {
     detail::check_names("registry", entries);
     for (const auto& entry : entries) entries_.emplace(entry.name, entry);
   }
-  // Throws ConfigError, with the names there are, for another one.
+  // Throws ConfigError for an unknown name; the message lists the known ones.
   const Entry<List>& find(std::string_view name) const;
   std::vector<std::string> names() const {
     std::vector<std::string> names;

@@ -20,7 +20,8 @@ void check_scalar(std::string_view key, const at::Tensor& tensor) {
 
 Scalar read_scalar(const at::Tensor& tensor) {
   check_scalar("the value", tensor);
-  if (tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_neg()) {  // whose memory has other signs
+  // The memory of a negative view has the other sign.
+  if (tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_neg()) {
     switch (tensor.scalar_type()) {
       case at::kFloat:
         return static_cast<double>(*tensor.const_data_ptr<float>());

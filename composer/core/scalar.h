@@ -15,9 +15,9 @@ using Scalar = std::variant<std::int64_t, double, bool, std::string>;
 // Throws DataError unless the tensor has exactly one real element.
 Scalar read_scalar(const at::Tensor& tensor);
 Scalar read_scalar(const LogValue& value);
-LogValue value_on_host(const LogValue& value);  // the same
+LogValue value_on_host(const LogValue& value);  // reads a tensor as read_scalar() does; other values are unchanged
 
-// Throws DataError with the key for a tensor that read_scalar would reject.
+// Throws DataError, which contains the key, for a tensor that read_scalar() would reject.
 void check_scalar(std::string_view key, const at::Tensor& tensor);
 
 }  // namespace composer

@@ -9,7 +9,8 @@
 namespace composer {
 namespace {
 
-// Every program that trains has a State, so its warnings reach libtorch's handlers from the start.
+// Sets the route of warnings: every program that trains has a State, so its warnings reach libtorch's handlers from the
+// start.
 [[maybe_unused]] const detail::WarningRoute routed = detail::warning_route = &detail::warn_through_libtorch;
 
 void outdate_all(auto& by_name) {

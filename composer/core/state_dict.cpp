@@ -11,7 +11,7 @@
 namespace composer {
 namespace {
 
-constexpr auto kNoEntry = static_cast<std::size_t>(-1);  // a name without a value
+constexpr auto kNoEntry = static_cast<std::size_t>(-1);  // a name that is reserved, without a value
 
 }  // namespace
 
@@ -127,7 +127,7 @@ void StateVisitor::operator()(std::string_view name, at::Tensor& value) {
   const bool had = value.defined();
   const at::Device device = had ? value.device() : at::Device(at::kCPU);
   value.reset();
-  if (!has(name)) return;  // it was undefined
+  if (!has(name)) return;  // it was undefined when it was saved
   field(name, value);
   value = value.to(device, /*non_blocking=*/false, /*copy=*/true);
 }

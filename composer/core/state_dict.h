@@ -22,7 +22,7 @@ namespace composer {
 
 struct StateValue;
 
-// The saved state of an object: named values and nested dicts, in the order in which they were set. Finding a name
+// The saved state of an object: named values and nested dicts, in the order in which they were set. Access by name
 // takes constant time.
 class COMPOSER_EXPORT StateDict {
  public:
@@ -44,7 +44,8 @@ class COMPOSER_EXPORT StateDict {
 
  private:
   friend class StateVisitor;
-  bool claim(std::string_view name);  // for a field, with or without a value. False: it is another's
+  // Reserves the name of a field, with or without a value; false: another field has it.
+  bool claim(std::string_view name);
   struct Hash : std::hash<std::string_view> {
     using is_transparent = void;
   };
@@ -56,32 +57,32 @@ struct StateValue : std::variant<std::int64_t, double, bool, std::string, at::Te
   using variant::variant;
 };
 
-// Saves an object or loads it, by one function that names its fields:
+// Saves or loads an object by one function that names its fields:
 //
 //   void EarlyStopper::visit_state(StateVisitor& visit) {
 //     visit("best", best_);
 //     visit("best_at", best_at_);
 //   }
 //
-// Fields may be numbers, texts, tensors, times, timestamps, whatever has a visit_state() itself, and optionals, vectors
-// and maps (by text) of these. What is missing in the checkpoint, or of another type there, is a CheckpointError that
-// names the field, and so are two fields of one name when they are saved, with values or empty; an optional that is
-// missing is empty.
+// Fields may be numbers, texts, tensors, times, timestamps, objects with a visit_state() of their own, and optionals,
+// vectors and maps (by text) of these. When loading, a field that is missing in the checkpoint, or has another type
+// there, is a CheckpointError that names the field; a missing optional becomes empty. When saving, two fields with the
+// same name are a CheckpointError, even if they are empty.
 class COMPOSER_EXPORT StateVisitor {
  public:
-  // Whose state is loaded: that from which the run goes on, or another one by hand, of whose files and counts nothing
-  // is the run's.
+  // Whose state is loaded: that of the run being resumed, or that of another run, loaded by the program. Files and
+  // counts of another run do not apply to this one.
   enum class Of : std::uint8_t { THIS_RUN, ANOTHER };
 
   static StateVisitor saving(StateDict& into) { return StateVisitor(&into, nullptr, {}, Of::THIS_RUN); }
-  // `path` says in errors what is loaded.
+  // `path` says in errors which object is loaded.
   static StateVisitor loading(const StateDict& from, std::string path, Of of = Of::THIS_RUN) {
     return StateVisitor(nullptr, &from, std::move(path), of);
   }
   bool is_loading() const { return from_ != nullptr; }
   bool is_of_this_run() const { return of_ == Of::THIS_RUN; }
 
-  // Tensors are saved as they are, not copied, and loaded as new ones on the device of the old.
+  // Tensors are saved without copying them. Loaded tensors are new, on the device of the old ones.
   void operator()(std::string_view name, at::Tensor& value);
   void operator()(std::string_view name, std::string& value);
   void operator()(std::string_view name, bool& value);
@@ -94,7 +95,7 @@ class COMPOSER_EXPORT StateVisitor {
 
   template <std::integral T>
   void operator()(std::string_view name, T& value) {
-    auto wide = static_cast<std::int64_t>(value);  // of a uint64 the same bits
+    auto wide = static_cast<std::int64_t>(value);  // the bits of a uint64 are preserved
     (*this)(name, wide);
     value = static_cast<T>(wide);
   }
@@ -141,14 +142,14 @@ class COMPOSER_EXPORT StateVisitor {
       for (auto& [key, item] : value) inner(key, item);
     }
   }
-  // Numbers in bulk are kept as one tensor.
+  // Many numbers are stored as one tensor.
   void operator()(std::string_view name, std::vector<double>& value);
   void operator()(std::string_view name, std::vector<std::int64_t>& value);
 
-  // The fields of what it returns are inside of `name`. Use it before the next field of this one.
+  // Returns a visitor for fields below `name`. Use it before the next field of this visitor.
   StateVisitor scope(std::string_view name);
   bool has(std::string_view name) const;   // when loading
-  std::vector<std::string> names() const;  // when loading: what there is
+  std::vector<std::string> names() const;  // when loading: the names in the checkpoint
   const std::string& path() const { return path_; }
 
  private:
@@ -158,7 +159,7 @@ class COMPOSER_EXPORT StateVisitor {
   void field(std::string_view name, T& value);
   void claim(std::string_view name) const;  // when saving
   const StateValue& at(std::string_view name) const;
-  void check_size(std::size_t size) const;  // against the number of fields
+  void check_size(std::size_t size) const;  // compares with the number of fields
   [[noreturn]] void fail(std::string_view name, const char* what) const;
 
   StateDict* into_;

@@ -19,8 +19,8 @@ struct Stop::Request {
   };
 
   std::atomic<bool> asked{false};
-  std::mutex mutex;       // of the following
-  std::vector<Ask> asks;  // of each thread the strongest one, in the order in which they came
+  std::mutex mutex;       // guards the members below
+  std::vector<Ask> asks;  // the strongest request of each thread, in the order of arrival
   bool answered = false;
 
   void forget() {
@@ -28,7 +28,7 @@ struct Stop::Request {
     asks.clear();
     answered = false;
   }
-  // The one that counts; there is one.
+  // The request that counts. Requires that there is one.
   Ask& first() { return *std::ranges::max_element(asks, {}, &Ask::kind); }
 };
 

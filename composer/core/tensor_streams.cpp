@@ -17,7 +17,7 @@ TensorStreams::Scope::Scope(const TensorStreams& streams) {
 }
 
 TensorStreams::Scope::~Scope() {
-  while (!guards_.empty()) guards_.pop_back();  // each puts back what was before it
+  while (!guards_.empty()) guards_.pop_back();  // each guard restores the stream before it
 }
 
 }  // namespace composer

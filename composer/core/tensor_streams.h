@@ -8,14 +8,14 @@
 
 namespace composer {
 
-// The streams on which tensors are computed that another thread reads: of each device one, that of the thread which
-// adds the tensors. Tensors on the CPU need none.
+// The streams that compute tensors which another thread will read: one for each device, namely the current stream of
+// the thread that adds the tensors. Tensors on the CPU need none.
 class TensorStreams {
  public:
   void add(const at::Tensor& tensor);
   bool empty() const { return streams_.empty(); }
 
-  // Makes them those of this thread until the end of the scope.
+  // Makes them the current streams of this thread until the end of the scope.
   class Scope {
    public:
     explicit Scope(const TensorStreams& streams);

@@ -12,18 +12,18 @@
 
 namespace composer {
 
-// A few named tensors in a fixed order: the common part of Batch, Outputs and Losses. Copies share the tensors.
+// Named tensors in a fixed order: the common part of Batch, Outputs and Losses. Copies share the tensors.
 class COMPOSER_EXPORT Tensors {
  public:
   using Item = std::pair<std::string, at::Tensor>;
 
-  // Each throws DataError with the names that are there if `name` is not.
+  // Each throws DataError, which lists the existing names, if `name` is missing.
   const at::Tensor& at(std::string_view name) const;
   const at::Tensor& operator[](std::string_view name) const { return at(name); }
   const at::Tensor& front() const;  // throws if there is none
   const at::Tensor& only() const;   // throws unless there is exactly one
 
-  // Replaces the tensor of that name, or adds it at the end.
+  // Replaces the tensor with this name, or adds it at the end.
   void set(std::string_view name, at::Tensor tensor);
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   const at::Tensor* find(std::string_view name) const;  // nullptr if there is none
@@ -45,8 +45,8 @@ class COMPOSER_EXPORT Tensors {
   std::vector<Item> items_;
 };
 
-// What a loader gives: [N, ...] each, N samples. Not interchangeable with the other two, so loss(batch, outputs) with
-// its arguments swapped does not compile.
+// What a loader yields: tensors [N, ...] with N samples. It does not convert to Outputs or Losses, so loss(batch,
+// outputs) with swapped arguments does not compile.
 class COMPOSER_EXPORT Batch : public Tensors {
  public:
   Batch() = default;
@@ -62,8 +62,8 @@ class COMPOSER_EXPORT Outputs : public Tensors {
   Outputs(at::Tensor only) : Tensors("output", std::move(only)) {}
 };
 
-// What Model::loss returns. One called "total" is what is minimised; otherwise their sum is (of the mean of each that
-// is not a scalar). All are logged as loss/train/<name>. A single tensor is called "total".
+// What Model::loss returns. The tensor called "total" is minimised; without one, the sum of all (using the mean of
+// tensors that are not scalars). All are logged as loss/train/<name>. A single tensor is called "total".
 class COMPOSER_EXPORT Losses : public Tensors {
  public:
   Losses() = default;

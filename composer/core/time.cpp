@@ -28,7 +28,7 @@ bool is_share(Time time) { return time.unit() == TimeUnit::DURATION; }
 
 Time share(double value) { return Time::from(value, TimeUnit::DURATION); }
 
-// The shortest digits that read back to the same double, laid out as in Composer's files: 1.0, 0.01, 1e-05, 1e+16.
+// The shortest digits that give the same double when parsed, in the form of Composer's files: 1.0, 0.01, 1e-05, 1e+16.
 std::string shortest(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
@@ -41,7 +41,7 @@ std::string shortest(double value) {
   return text;
 }
 
-// `value` cut off towards zero, in the unit of `a`.
+// `value` truncated towards zero, in the unit of `a`.
 Time truncated(double value, Time a, const char* operation, double b) {
   constexpr double kTwoTo63 = 9223372036854775808.0;
   if (!(value >= -kTwoTo63 && value < kTwoTo63)) throw_too_large(a, operation, shortest(b));
@@ -81,7 +81,7 @@ double rounded_at_run_time(std::string_view number, bool tiny) {
   for (char c : number) {
     if (c != '_' && c != '+') digits += c;
   }
-  // "1e+5" lost its sign above, "+5" too: neither means anything
+  // Rejects "1e+5", whose sign was cut off above, and "+5".
   double value = 0;
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (result.ec != std::errc::result_out_of_range) return value;
@@ -184,7 +184,7 @@ Time operator%(Time a, Time b) {
     const double rest = std::fmod(a.as_double(), b.as_double());
     return share(rest != 0 && (rest < 0) != (b.as_double() < 0) ? rest + b.as_double() : rest);
   }
-  if (b.count() == -1) return Time(0, a.unit());  // the smallest count has no quotient by -1
+  if (b.count() == -1) return Time(0, a.unit());  // the quotient of the smallest count by -1 does not fit
   const std::int64_t rest = a.count() % b.count();
   return Time(rest != 0 && (rest < 0) != (b.count() < 0) ? rest + b.count() : rest, a.unit());
 }

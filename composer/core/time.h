@@ -21,24 +21,24 @@ template <class T>
 concept Number = std::integral<T> || std::floating_point<T>;
 
 // A length of training, or a point in it: "10ep", "500ba", "3e4tok", "1h20m40s", or "0.5dur", a share of the whole run.
-// A literal is checked by the compiler: Time t = "10epp" does not build. Counts are exact 64-bit integers, shares are
-// doubles. Negative times, and shares below 0 or above 1, are times too: who takes one says what it allows.
+// The compiler checks literals: Time t = "10epp" does not compile. Counts are exact 64-bit integers, shares are
+// doubles. Negative times, and shares below 0 or above 1, are valid; options state which times they allow.
 class COMPOSER_EXPORT Time {
  public:
   constexpr Time(std::int64_t value, TimeUnit unit)
       : bits_(unit == TimeUnit::DURATION ? std::bit_cast<std::int64_t>(static_cast<double>(value)) : value),
         unit_(unit) {}
-  Time(std::floating_point auto value, TimeUnit unit) = delete;  // would be truncated: use from
+  Time(std::floating_point auto value, TimeUnit unit) = delete;  // would be truncated; use from()
   template <std::size_t N>
   consteval Time(const char (&literal)[N]) : Time(detail::parse_time(std::string_view(literal, N - 1))) {}
 
-  // Text known only at run time. Throws TimeSyntaxError, TimeTypeError ("1.5ep") or TimeRangeError.
+  // Parses text that is known only at run time. Throws TimeSyntaxError, TimeTypeError ("1.5ep") or TimeRangeError.
   static Time parse(std::string_view text) { return Time(detail::parse_time(text)); }
-  // Throws TimeTypeError unless the unit is DURATION: everything else is counted in whole numbers.
+  // Throws TimeTypeError unless the unit is DURATION: all other units are counted in whole numbers.
   static Time from(double value, TimeUnit unit);
 
   constexpr TimeUnit unit() const { return unit_; }
-  // Throws TimeUnitError for a DURATION, which is no count.
+  // Throws TimeUnitError for a DURATION, which has no count.
   constexpr std::int64_t count() const { return unit_ == TimeUnit::DURATION ? throw_no_count() : bits_; }
   // A share, or a count rounded to a double.
   constexpr double as_double() const {
@@ -55,28 +55,28 @@ class COMPOSER_EXPORT Time {
   TimeUnit unit_;
 };
 
-// "10ep", "0.5dur": Time::parse reads it back to the same time.
+// "10ep" or "0.5dur". Time::parse() of the text gives the same time.
 COMPOSER_EXPORT std::string to_string(Time time);
 COMPOSER_EXPORT std::ostream& operator<<(std::ostream& out, Time time);
 
-// Times of one unit are added and compared; a number beside a time takes its unit. Mixed units throw TimeUnitError,
-// also for == and !=; results beyond 64 bits throw TimeRangeError.
+// Times of one unit can be added and compared; a number that is combined with a time has its unit. Mixed units throw
+// TimeUnitError, also for == and !=; results beyond 64 bits throw TimeRangeError.
 COMPOSER_EXPORT bool operator==(Time a, Time b);
 COMPOSER_EXPORT std::partial_ordering operator<=>(Time a, Time b);
 COMPOSER_EXPORT Time operator+(Time a, Time b);
 COMPOSER_EXPORT Time operator-(Time a, Time b);
 COMPOSER_EXPORT Time operator-(Time a);
 constexpr Time operator+(Time a) { return a; }
-// One of the two is a DURATION; the result has the unit of the other, and is cut off towards zero. The product is one
-// of doubles: 0.29 of 100ba is 28ba.
+// One of the two must be a DURATION. The result has the unit of the other one, and is truncated towards zero. The
+// product is computed in doubles: 0.29 of 100ba is 28ba.
 COMPOSER_EXPORT Time operator*(Time a, Time b);
 COMPOSER_EXPORT Time operator*(Time a, std::int64_t k);
 COMPOSER_EXPORT Time operator*(Time a, double k);
-// Times of one unit, as a share.
+// The quotient of two times of one unit, as a share.
 COMPOSER_EXPORT Time operator/(Time a, Time b);
 COMPOSER_EXPORT Time operator/(Time a, std::int64_t k);
 COMPOSER_EXPORT Time operator/(Time a, double k);
-// What is left over; never of the other sign than `b`.
+// The remainder; it is 0 or has the sign of `b`.
 COMPOSER_EXPORT Time operator%(Time a, Time b);
 
 namespace detail {
@@ -133,13 +133,13 @@ Time operator%(Time a, N b) {
 }
 
 namespace detail {
-// What is given for a time by mistake. Constructors for it are deleted rather than absent, so that the compiler names
-// the option and not the options as a whole.
+// Types that are passed as a time by mistake. Constructors for them are deleted rather than absent, so that the
+// compiler names this option and not the whole options struct.
 template <class T>
 concept NotATime = Number<T> ||(std::convertible_to<const T&, std::string_view> && !std::is_array_v<T>);
 }  // namespace detail
 
-// A time that an option may leave out: .max_duration = "10ep".
+// A time that an option may leave unset: .max_duration = "10ep".
 class OptionalTime : public std::optional<Time> {
  public:
   constexpr OptionalTime() = default;
@@ -154,14 +154,15 @@ class OptionalTime : public std::optional<Time> {
 
 using Seconds = std::chrono::duration<double>;
 
-// How far training has come. A value: the trainer replaces it, nobody edits it. Fields are spelled as in checkpoints.
+// The position of training, as a value: the trainer replaces it, and nobody modifies it. Fields have the names used in
+// checkpoints.
 struct Timestamp {
   std::int64_t iteration = 0, epoch = 0, batch = 0, sample = 0, token = 0;
   std::int64_t epoch_in_iteration = 0, token_in_iteration = 0;
   std::int64_t batch_in_epoch = 0, sample_in_epoch = 0, token_in_epoch = 0;
-  Seconds total_wct{}, iteration_wct{}, epoch_wct{}, batch_wct{};  // seconds on the wall clock spent in training
+  Seconds total_wct{}, iteration_wct{}, epoch_wct{}, batch_wct{};  // seconds of wall time spent in training
 
-  // `samples` and `tokens` are sums over all ranks; `duration` is what the batch took.
+  // `samples` and `tokens` are sums over all ranks; `duration` is the time that the batch took.
   constexpr Timestamp to_next_batch(std::int64_t samples = 0, std::int64_t tokens = 0, Seconds duration = {}) const {
     Timestamp t = *this;
     t.batch += 1, t.batch_in_epoch += 1;
@@ -177,7 +178,7 @@ struct Timestamp {
     t.total_wct += duration, t.iteration_wct += duration, t.epoch_wct = t.batch_wct = Seconds{};
     return t;
   }
-  // An epoch that ends together with an iteration is not counted by this.
+  // Does not count an epoch that ends together with the iteration.
   constexpr Timestamp to_next_iteration(Seconds duration = {}) const {
     Timestamp t = *this;
     t.iteration += 1;
@@ -187,7 +188,7 @@ struct Timestamp {
     return t;
   }
 
-  // The total in this unit; seconds are cut off to whole ones. Throws TimeUnitError for DURATION.
+  // The total in this unit; seconds are truncated to whole ones. Throws TimeUnitError for DURATION.
   COMPOSER_EXPORT Time get(TimeUnit unit) const;
   bool reached(Time limit) const { return get(limit.unit()) >= limit; }
 

@@ -1,4 +1,4 @@
-// Reads the text of a time, by the same code in the compiler and at run time. Users call Time::parse.
+// Parses the text of a time, with the same code at compile time and at run time. Users call Time::parse.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,15 +13,16 @@ namespace composer::detail {
 
 struct ParsedTime {
   TimeUnit unit;
-  std::int64_t count;  // of a unit that is counted
-  double share;        // of DURATION
+  std::int64_t count;  // for units that are counted
+  double share;        // for DURATION
 };
 
-// These throw. They are not constexpr, so the compiler names the one that a wrong literal would call.
+// These functions throw. They are not constexpr, so for a wrong literal the compiler's error names the one that would
+// be called.
 [[noreturn]] COMPOSER_EXPORT void this_is_not_a_time(std::string_view text);
 [[noreturn]] COMPOSER_EXPORT void this_needs_a_whole_number(std::string_view text);
 [[noreturn]] COMPOSER_EXPORT void this_time_is_too_large(std::string_view text);
-// The nearest double of a number with many digits or a large exponent; literals have to do with fewer.
+// The double nearest to a number with many digits or a large exponent; literals do not support these.
 COMPOSER_EXPORT double rounded_at_run_time(std::string_view number, bool tiny);
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -36,7 +37,7 @@ constexpr bool same_letters(std::string_view a, std::string_view b) {
   return true;
 }
 
-// A number as written: digits * 10^exponent. Of more than 19 significant digits the rest is cut off.
+// A number as written: digits * 10^exponent. Digits after the first 19 significant ones are cut off.
 struct Decimal {
   bool negative = false;
   std::uint64_t digits = 0;
@@ -47,7 +48,7 @@ struct Decimal {
 
 class DecimalReader {
  public:
-  // Nothing if `text` is not a number from its first to its last character.
+  // Returns nullopt unless the whole of `text` is a number.
   static constexpr std::optional<Decimal> read(std::string_view text) {
     DecimalReader reader;
     Decimal& number = reader.number_;
@@ -68,7 +69,7 @@ class DecimalReader {
       text.remove_prefix(1);
       const bool negative = text.starts_with('-');
       if (negative || text.starts_with('+')) text.remove_prefix(1);
-      // a billion stands for all that is larger: no count and no double reaches it
+      // A billion stands for everything larger, because no count or double reaches it.
       any = false;
       for (int digit; (digit = take_digit(text, !any)) >= 0; any = true)
         power = power < 1'000'000'000 ? power * 10 + digit : power;
@@ -81,8 +82,8 @@ class DecimalReader {
   }
 
  private:
-  // Takes a digit off the front of `text`, with a single underscore before it unless it is the first; -1: there is
-  // none.
+  // Removes a digit from the front of `text`, and a single underscore before it, unless the digit is the first. Returns
+  // -1 if there is none.
   static constexpr int take_digit(std::string_view& text, bool first) {
     if (!first && text.size() > 1 && text[0] == '_' && is_digit(text[1])) text.remove_prefix(1);
     if (text.empty() || !is_digit(text[0])) return -1;
@@ -105,8 +106,8 @@ class DecimalReader {
 
   Decimal number_;
   std::int64_t kept_ = 0;         // significant digits in number_.digits
-  std::int64_t zeros_ = 0;        // digits since then
-  std::int64_t trailing_ = 0;     // zeros since the last digit that is not zero
+  std::int64_t zeros_ = 0;        // digits after those
+  std::int64_t trailing_ = 0;     // zeros after the last digit that is not zero
   std::int64_t after_point_ = 0;  // digits after the point
 };
 
@@ -124,8 +125,8 @@ constexpr std::int64_t whole_number(const Decimal& number, std::string_view text
   return static_cast<std::int64_t>(number.negative ? 0 - magnitude : magnitude);
 }
 
-// The nearest double. With few digits one exactly representable number is divided by another, or multiplied, so the
-// only rounding is that of the result.
+// The nearest double. For few digits, one exactly representable number is multiplied or divided by another, so only the
+// result is rounded.
 constexpr double nearest_double(const Decimal& number, std::string_view text) {
   double magnitude = 0;
   if (number.cut || number.digits > (std::uint64_t{1} << 53) || number.exponent < -22 || number.exponent > 22) {
@@ -139,7 +140,7 @@ constexpr double nearest_double(const Decimal& number, std::string_view text) {
   return number.negative ? -magnitude : magnitude;
 }
 
-// "inf" and "nan" with or without a sign.
+// Parses "inf" and "nan", with or without a sign.
 constexpr std::optional<double> read_not_finite(std::string_view text) {
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.remove_prefix(1);
@@ -149,7 +150,7 @@ constexpr std::optional<double> read_not_finite(std::string_view text) {
   return std::nullopt;
 }
 
-// "1h20m40s" in seconds, each part optional; nothing if the text is not of this form.
+// Parses "1h20m40s" into seconds; each part is optional. Returns nullopt for any other text.
 constexpr std::optional<std::int64_t> read_clock(std::string_view text) {
   const std::string_view whole = text;
   std::int64_t total = 0;
@@ -173,7 +174,7 @@ constexpr std::optional<std::int64_t> read_clock(std::string_view text) {
 constexpr ParsedTime parse_time(std::string_view text) {
   if (const auto seconds = read_clock(text)) return {TimeUnit::SECOND, *seconds, 0};
   std::string_view number = text;
-  if (number.ends_with('\n')) number.remove_suffix(1);  // a line of a file
+  if (number.ends_with('\n')) number.remove_suffix(1);  // the text may be a line of a file
   for (std::size_t i = 0; i < kTimeUnitNames.size(); ++i) {
     const std::string_view suffix = kTimeUnitNames[i].suffix;
     if (number.size() <= suffix.size()) continue;

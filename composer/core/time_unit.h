@@ -10,8 +10,8 @@
 
 namespace composer {
 
-// What a time is counted in. An iteration is a span of epochs or tokens that the user chose; samples and tokens are
-// counted over all ranks; a duration is a share of the whole run; seconds are those spent in training.
+// The unit of a time. An iteration is a span of epochs or tokens that the user chose. Samples and tokens are counted
+// over all ranks. A duration is a share of the whole run. Seconds are those spent in training.
 enum class TimeUnit : std::uint8_t { ITERATION, EPOCH, BATCH, SAMPLE, TOKEN, DURATION, SECOND };
 
 struct TimeUnitNames {
@@ -29,20 +29,20 @@ inline constexpr std::array<TimeUnitNames, 7> kTimeUnitNames{{{"iter", "ITERATIO
 constexpr std::string_view to_string(TimeUnit unit) { return kTimeUnitNames[static_cast<std::size_t>(unit)].suffix; }
 COMPOSER_EXPORT std::ostream& operator<<(std::ostream& out, TimeUnit unit);
 
-// From a suffix or a name in any case: "ep", "EPOCH", "epoch". Throws TimeSyntaxError.
+// Parses a suffix or a name in upper or lower case: "ep", "EPOCH", "epoch". Throws TimeSyntaxError.
 COMPOSER_EXPORT TimeUnit parse_time_unit(std::string_view text);
 
-// The text is no time.
+// The text is not a time.
 class COMPOSER_EXPORT TimeSyntaxError : public ConfigError {
  public:
   using ConfigError::ConfigError;
 };
-// A fraction where whole numbers are counted.
+// A fraction of a unit that is counted in whole numbers.
 class COMPOSER_EXPORT TimeTypeError : public ConfigError {
  public:
   using ConfigError::ConfigError;
 };
-// Two units where one is needed, or a unit that has no meaning here.
+// Two units where one is required, or a unit that is not allowed.
 class COMPOSER_EXPORT TimeUnitError : public ConfigError {
  public:
   using ConfigError::ConfigError;

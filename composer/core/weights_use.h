@@ -8,7 +8,7 @@
 
 namespace composer {
 
-// What weights are handed out for. Training and checkpoints always have the trained ones.
+// What weights are used for. Training and checkpoints always use the trained weights.
 enum class WeightsUse : std::uint8_t {
   EVALUATION,  // evaluation and prediction
   EXPORT       // weights for use elsewhere: Trainer::with_weights(), checkpoints of weights only
