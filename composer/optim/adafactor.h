@@ -9,11 +9,10 @@ namespace composer::optim {
 
 // Adafactor (arXiv:1804.04235, algorithms 4 to 6, without momentum). Instead of Adam's second moments of a matrix, it
 // keeps the means of their rows and columns. With b = 1 - t^-decay and s = g^2 + eps1:
-// row = b * row + (1 - b) * (mean of s over columns); column = b * column + (1 - b) * (mean of s over rows); v = row *
-// column / mean(row).
-// For tensors of fewer than 2 dimensions, v = b * v + (1 - b) * s. Then u = g / sqrt(v), divided by max(1, rms(u) /
-// clip_threshold), and p = (1 - lr * weight_decay) * p - rate * u. As in PyTorch, the rms of p is that before its
-// decay.
+//   row = b * row + (1 - b) * (mean of s over columns);  column = b * column + (1 - b) * (mean of s over rows);
+//   v = row * column / mean(row), or v = b * v + (1 - b) * s for tensors of fewer than 2 dimensions;
+//   u = g / sqrt(v), divided by max(1, rms(u) / clip_threshold);  p = (1 - lr * weight_decay) * p - rate * u.
+// As in PyTorch, the rms of p is that before its decay.
 struct AdafactorOptions {
   double lr = 1e-2;
   bool scale_parameter = true;  // rate = lr * max(eps2, rms(p)); if false, rate = lr

@@ -8,9 +8,8 @@ namespace composer::optim::detail {
 
 // p is the parameter and g its gradient; the pointers lead to its state. Each formula begins with g += l2 * p.
 
-// buffer = momentum * buffer + fresh * g;  d = g + momentum * buffer if nesterov, else buffer, or g if there is no
-// buffer;
-// p = keep * p - lr * d.
+// buffer = momentum * buffer + fresh * g;  p = keep * p - lr * d, where
+// d = g + momentum * buffer if nesterov, else buffer, or g if there is no buffer.
 struct SgdUpdate {
   double l2, keep, momentum, fresh, lr;
   bool nesterov;
