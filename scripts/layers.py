@@ -18,20 +18,21 @@ MAY_KNOW = {
     "util": ["core"],  # its errors and its vocabulary; no circle comes of it, which is checked as well
     "core": ["util"],
     "net": GROUND,
+    "device": GROUND,
     "kernels": GROUND,
     "metrics": GROUND,
-    "data": GROUND + ["metrics"],
+    "data": GROUND + ["device", "metrics"],
     "formats": GROUND,
     "optim": GROUND + ["formats", "metrics", "data"],
     "surgery": GROUND,
     "models": GROUND + ["metrics", "data", "optim", "surgery"],
-    "checkpoint": GROUND + ["formats"],
-    "dist": GROUND,
-    "step": GROUND + ["kernels", "formats", "metrics", "data", "optim", "dist"],
+    "checkpoint": GROUND + ["device", "formats"],
+    "dist": GROUND + ["device"],
+    "step": GROUND + ["device", "kernels", "formats", "metrics", "data", "optim", "dist"],
     "remote": GROUND + ["net", "formats", "checkpoint"],
-    "tuning": GROUND + ["kernels", "metrics", "data", "optim", "step"],
-    "trainer": GROUND + ["net", "kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "remote", "step", "tuning", "dist"],
-    "callbacks": GROUND + ["formats", "metrics", "data", "optim", "surgery", "checkpoint", "dist", "profiler"],
+    "tuning": GROUND + ["device", "kernels", "metrics", "data", "optim", "step"],
+    "trainer": GROUND + ["net", "device", "kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "remote", "step", "tuning", "dist"],
+    "callbacks": GROUND + ["device", "formats", "metrics", "data", "optim", "surgery", "checkpoint", "dist", "profiler"],
     "algorithms": GROUND + ["net", "formats", "metrics", "data", "optim", "surgery", "dist"],
     "loggers": GROUND + ["metrics", "dist", "net"],
     "profiler": GROUND,
@@ -56,6 +57,9 @@ RESERVED = [
      "locks for forked children as well: use util::OwnDescriptor (composer/util/own_descriptor.h)"),
     (re.compile(r"^\s*#\s*include\s*<regex>", re.M), "composer/util/pattern.cpp",
      "takes a compiler three seconds: use util::Pattern (composer/util/pattern.h)"),
+    (re.compile(r"^(?!\s*//).*?(\b(?:is_cuda|kCUDA|hasCUDA|getCUDAHooks)\b|\b(?:DeviceType|Float32Backend|ActivityType)::CUDA\b|"
+                r"\b(?:c10|ATen|torch/csrc)/cuda\b)", re.M), "composer/device/",
+     "is particular to one device: ask device_support() (composer/device/device_support.h)"),
 ]
 NN = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$)")  # 10 s of a compiler each time, where core/engine.h takes 2
 # These lead to all operators as well.

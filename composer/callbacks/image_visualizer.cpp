@@ -27,6 +27,7 @@
 #include "composer/core/listed.h"
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
+#include "composer/device/device_support.h"
 #include "composer/util/png.h"
 
 namespace composer::callbacks {
@@ -124,7 +125,8 @@ struct ImageVisualizer::Range {
       values = both;
       return;
     }
-    values = at::empty({2}, at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
+    const bool pinned = device_support(both.device().type()).pins_memory();
+    values = at::empty({2}, at::TensorOptions().dtype(at::kFloat).pinned_memory(pinned));
     values.copy_(both, /*non_blocking=*/true);
     arrived.emplace(both.device().type());
     arrived->record(c10::impl::VirtualGuardImpl(both.device().type()).getStream(both.device()));

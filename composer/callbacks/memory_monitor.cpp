@@ -9,6 +9,7 @@
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
+#include "composer/device/device_support.h"
 #include "composer/util/tune_process.h"
 
 namespace composer::callbacks {
@@ -60,10 +61,8 @@ struct MemoryMonitor::Impl {
     logged.push_back({DeviceStatistic(name), "memory/" + logged_as});
   }
 
-  void log_device(c10::Device device, Logger& logger) {
-    c10::DeviceAllocator* allocator = allocator_of(device);
-    if (!allocator) return;
-    const auto stats = allocator->getDeviceStats(device.index());
+  void log_device(c10::DeviceAllocator& allocator, c10::Device device, Logger& logger) {
+    const auto stats = allocator.getDeviceStats(device.index());
     for (const auto& [statistic, key] : logged) {
       const std::int64_t value = statistic.of(stats);
       records.push_back({key, statistic.in_bytes ? LogValue(gigabytes(value)) : LogValue(value)});
@@ -96,17 +95,17 @@ MemoryMonitor::~MemoryMonitor() = default;
 MemoryMonitor::MemoryMonitor(MemoryMonitor&&) noexcept = default;
 
 void MemoryMonitor::init(const State& state, Logger&) {
-  if (!state.device.is_cpu() && !allocator_of(state.device))
+  if (!state.device.is_cpu() && !device_support(state.device.type()).allocator(state.device))
     warn(join("MemoryMonitor: the allocator of ", state.device, " has no statistics, so nothing is logged"));
 }
 
 void MemoryMonitor::after_train_batch(const State& state, Logger& logger) {
   if (logger.empty() || (state.timestamp.batch + 1) % impl_->interval != 0) return;  // not counted yet
   impl_->records.clear();
-  if (state.device.is_cpu())
+  if (auto* const allocator = device_support(state.device.type()).allocator(state.device))
+    impl_->log_device(*allocator, state.device, logger);
+  else if (state.device.is_cpu())
     impl_->log_process(logger);
-  else
-    impl_->log_device(state.device, logger);
 }
 
 StateDict MemoryMonitor::local_hparams() const { return describe(impl_->options, memory_monitor_options()); }

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "composer/callbacks/allocator_history.h"
 #include "composer/callbacks/callback_files.h"
 #include "composer/callbacks/rank_name.h"
 #include "composer/checkpoint/name_format.h"
@@ -12,6 +11,8 @@
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
+#include "composer/device/allocator_history.h"
+#include "composer/device/device_support.h"
 #include "composer/util/absolute_format.h"
 
 namespace composer::callbacks {
@@ -84,7 +85,7 @@ MemorySnapshot::MemorySnapshot(MemorySnapshot&&) noexcept = default;
 void MemorySnapshot::init(const State& state, Logger&) {
   Impl& impl = *impl_;
   impl.folder = util::absolute_format(impl.options.folder);
-  if (!impl.source) impl.source = allocator_history_of(state.device);
+  if (!impl.source) impl.source = device_support(state.device.type()).allocator_history();
   if (!impl.source) {
     warn(join("MemorySnapshot: the allocator of ", state.device, " keeps no history, so nothing is recorded"));
     return;

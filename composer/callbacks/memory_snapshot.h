@@ -8,9 +8,11 @@
 #include "composer/core/export.h"
 #include "composer/core/time.h"
 
-namespace composer::callbacks {
-
+namespace composer {
 class AllocatorHistory;
+}
+
+namespace composer::callbacks {
 
 struct MemorySnapshotOptions {
   std::int64_t skip_batches = 1;      // batches before the recording; >= 0

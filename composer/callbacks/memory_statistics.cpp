@@ -117,11 +117,6 @@ std::int64_t DeviceStatistic::of(const DeviceStats& stats) const {
   return (single_ ? stats.*single_ : (stats.*array_)[pool_]).*part_;
 }
 
-c10::DeviceAllocator* allocator_of(c10::Device device) {
-  if (device.is_cpu()) return nullptr;
-  return dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
-}
-
 double gigabytes(std::int64_t bytes) {
   std::array<char, 32> text{};
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), static_cast<double>(bytes) / 1e9,

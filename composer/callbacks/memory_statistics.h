@@ -30,9 +30,6 @@ struct DeviceStatistic {
   std::int64_t Stat::*part_ = nullptr;  // unless it is a count
 };
 
-// The allocator of a device; null if it has no statistics.
-c10::DeviceAllocator* allocator_of(c10::Device device);
-
 // Bytes as gigabytes, rounded to five significant digits.
 double gigabytes(std::int64_t bytes);
 

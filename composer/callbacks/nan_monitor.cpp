@@ -19,6 +19,7 @@
 #include "composer/core/model_access.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
+#include "composer/device/device_support.h"
 #include "composer/formats/safetensors.h"
 #include "composer/util/absolute_format.h"
 #include "composer/util/joint_norm.h"
@@ -81,7 +82,8 @@ std::vector<Option<NaNMonitorOptions>> nan_monitor_options() {
 struct NaNMonitor::Deferred {
   explicit Deferred(at::Device device)
       : found(at::zeros({}, at::TensorOptions(device).dtype(at::kBool))),
-        answer(at::empty({}, at::TensorOptions().dtype(at::kBool).pinned_memory(true))),
+        answer(at::empty(
+            {}, at::TensorOptions().dtype(at::kBool).pinned_memory(device_support(device.type()).pins_memory()))),
         arrived(device.type()) {}
 
   void ask(const Timestamp& now) {

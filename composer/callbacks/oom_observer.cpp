@@ -9,7 +9,6 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "composer/callbacks/allocator_history.h"
 #include "composer/callbacks/callback_files.h"
 #include "composer/callbacks/memory_statistics.h"
 #include "composer/callbacks/rank_name.h"
@@ -21,6 +20,8 @@
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "composer/device/allocator_history.h"
+#include "composer/device/device_support.h"
 #include "composer/util/absolute_format.h"
 #include "composer/util/out_of_memory.h"
 #include "composer/util/text.h"
@@ -63,7 +64,7 @@ void write_process(std::ostream& out) {
 }
 
 void write_device(std::ostream& out, c10::Device device) {
-  c10::DeviceAllocator* const allocator = allocator_of(device);
+  c10::DeviceAllocator* const allocator = device_support(device.type()).allocator(device);
   if (allocator == nullptr) return;
   const auto stats = allocator->getDeviceStats(device.index());
   const auto value = [&](const char* name) { return DeviceStatistic(name).of(stats); };
@@ -187,7 +188,7 @@ OOMObserver::OOMObserver(OOMObserver&&) noexcept = default;
 void OOMObserver::init(const State& state, Logger&) {
   Impl& impl = *impl_;
   impl.folder = util::absolute_format(impl.options.folder);
-  if (!impl.source) impl.source = allocator_history_of(state.device);
+  if (!impl.source) impl.source = device_support(state.device.type()).allocator_history();
   if (!impl.source) return;
   Impl::attempt("the allocator's history is not recorded", [&] {
     impl.source->start(impl.options.max_entries);

@@ -8,9 +8,11 @@
 #include "composer/core/error_watcher.h"
 #include "composer/core/export.h"
 
-namespace composer::callbacks {
-
+namespace composer {
 class AllocatorHistory;
+}
+
+namespace composer::callbacks {
 
 struct OOMObserverOptions {
   std::int64_t max_entries = 100000;  // of the CUDA allocator's history; >= 1

@@ -17,6 +17,7 @@
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/device/device_support.h"
 #include "composer/profiler/operators.h"
 #include "composer/profiler/report.h"
 #include "composer/profiler/schedule.h"
@@ -109,7 +110,8 @@ struct Profiler::Impl {
   void begin(const State& state) {
     trace = {};
     trace.begin_ns = now_ns();
-    if (!recorder && options.operators) recorder.emplace(options.record_shapes, state.device.is_cuda());
+    if (!recorder && options.operators)
+      recorder.emplace(options.record_shapes, device_support(state.device.type()).kernel_activity());
     record_operators([](profiler::OperatorRecorder& operators) { operators.start(); });
     if (system.cpu || system.memory || system.disk || system.net) sampler.emplace(system);
     recording = true;
@@ -159,7 +161,7 @@ struct Profiler::Impl {
     const bool last = state.dataloader_len && batch + 1 == *state.dataloader_len;
     action = is_over ? Action::SKIP : profiler::action_at(schedule, batch, resumed_at, last);
     if (action == Action::WARMUP && options.operators) {
-      if (!recorder) recorder.emplace(options.record_shapes, state.device.is_cuda());
+      if (!recorder) recorder.emplace(options.record_shapes, device_support(state.device.type()).kernel_activity());
       record_operators([](profiler::OperatorRecorder& operators) { operators.prepare(); });
     }
     const bool is_active = action == Action::ACTIVE || action == Action::ACTIVE_AND_SAVE;

@@ -4,30 +4,25 @@
 #include <optional>
 #include <string>
 
-#include <ATen/Context.h>
-
-#include "composer/callbacks/device_flops.h"
 #include "composer/callbacks/flop_counter.h"
-#include "composer/callbacks/system_readings.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
+#include "composer/device/device_support.h"
 
 namespace composer::callbacks {
 namespace {
 
-// 0 for a CPU, and for a GPU that is not in the table.
+// 0 where it is not known, such as that of a CPU.
 double peak_of(const State& state) {
-  if (!state.device.is_cuda()) return 0;
   try {
-    const std::string name = gpu_reader_of(state.device)->name();
-    const bool tf32 = at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
-                      at::Float32Precision::TF32;
-    if (const auto peak = peak_flops(name, state.precision, tf32)) return *peak;
-    warn(join("SpeedMonitor: no mfu is logged: the peak rate of \"", name, "\" in ", to_string(state.precision),
+    const auto peak = device_support(state.device.type()).peak_rate(state.device, state.precision);
+    if (!peak) return 0;
+    if (peak->flops) return *peak->flops;
+    warn(join("SpeedMonitor: no mfu is logged: the peak rate of \"", peak->device, "\" in ", to_string(state.precision),
               " is unknown; set gpu_flops_available"));
   } catch (const std::exception& error) {
     warn(join("SpeedMonitor: no mfu is logged: ", describe(error)));

@@ -15,14 +15,14 @@
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
+#include "composer/device/device_support.h"
 
 namespace composer::callbacks {
 namespace {
 
-std::unique_ptr<GpuReader> gpu_of(c10::Device device) {
-  if (!device.is_cuda()) return nullptr;
+std::unique_ptr<DeviceReader> reader_of(c10::Device device) {
   try {
-    return gpu_reader_of(device);
+    return device_support(device.type()).reader(device);
   } catch (const std::exception& error) {
     warn(join("SystemMetricsMonitor: no GPU metrics are logged: ", describe(error)));
   }
@@ -50,7 +50,7 @@ std::vector<Option<SystemMetricsMonitorOptions>> system_metrics_monitor_options(
 class SystemMetricsMonitor::Sampler {
  public:
   Sampler(const SystemMetricsMonitorOptions& options, c10::Device device, int rank)
-      : options_(options), rank_(rank), gpu_(gpu_of(device)), times_(cpu_times(text_of_file("/proc/stat"))) {}
+      : options_(options), rank_(rank), gpu_(reader_of(device)), times_(cpu_times(text_of_file("/proc/stat"))) {}
 
   // If there is a sample that was not logged before. The first is taken here, all others by the thread.
   void log(Logger& logger) {
@@ -100,7 +100,7 @@ class SystemMetricsMonitor::Sampler {
 
   const SystemMetricsMonitorOptions options_;
   const int rank_;
-  const std::unique_ptr<GpuReader> gpu_;
+  const std::unique_ptr<DeviceReader> gpu_;
   std::optional<CpuTimes> times_;  // of the last sample
   Readings logged_;                // the sample that is logged
   std::vector<LogEntry> records_;  // kept for its memory

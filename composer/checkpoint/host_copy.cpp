@@ -8,6 +8,8 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "composer/device/device_support.h"
+
 namespace composer::saving {
 namespace {
 
@@ -51,7 +53,8 @@ class Copier {
         old->scalar_type() == from.scalar_type())
       to = *old;
     else
-      to = at::empty_like(from, at::TensorOptions().device(at::kCPU).pinned_memory(device));
+      to = at::empty_like(
+          from, at::TensorOptions().device(at::kCPU).pinned_memory(device_support(from.device().type()).pins_memory()));
     to.copy_(from, /*non_blocking=*/device);
     if (device && std::ranges::find(devices_, from.device()) == devices_.end()) devices_.push_back(from.device());
     return to;

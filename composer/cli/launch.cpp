@@ -5,10 +5,9 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <unistd.h>
-
-#include <ATen/Context.h>
 
 #include <CLI/CLI.hpp>
 #include <sys/wait.h>
@@ -17,6 +16,7 @@
 #include "composer/cli/launch_run.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/device/device_support.h"
 
 namespace composer::cli {
 namespace {
@@ -31,13 +31,14 @@ const std::map<std::string, OutputMode> kModes = {{"", OutputMode::MIXED},
                                                   {"rank0", OutputMode::RANK0}};
 
 // Asks in a process of its own, so that the driver opens no files and starts no threads in this one.
-std::int64_t gpus() {
-  if (!at::hasCUDA()) return 0;
+std::int64_t accelerators() {
+  const std::optional<at::DeviceType> type = available_accelerator();
+  if (!type) return 0;
   const pid_t child = ::fork();
   if (child == 0) {
     int count = 0;
     try {
-      count = static_cast<unsigned char>(at::detail::getCUDAHooks().deviceCount());
+      count = device_support(*type).count();
     } catch (...) {  // NOLINT(bugprone-empty-catch): no driver
     }
     ::_exit(count);
@@ -71,7 +72,7 @@ void check_nodes(LaunchOptions& options) {
 void check_launch(LaunchOptions& options, bool ranks_given) {
   if (options.command.empty())
     throw ConfigError("launch: no program to start; it follows --, as in: composer launch -n 2 -- ./train");
-  if (!ranks_given) options.ranks = std::max<std::int64_t>(1, gpus());
+  if (!ranks_given) options.ranks = std::max<std::int64_t>(1, accelerators());
   if (options.ranks < 1 || options.ranks > kMostRanks)
     throw ConfigError("--nproc: must be in [1, ", kMostRanks, "], got ", options.ranks);
   check_nodes(options);

@@ -4,16 +4,17 @@
 #include <iterator>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
 
 #include "composer/core/error.h"
+#include "composer/device/device_support.h"
 
 namespace composer::data::detail {
 namespace {
@@ -86,7 +87,9 @@ at::Tensor BatchMemory::take(at::IntArrayRef sizes, at::ScalarType type, at::Mem
 }
 
 void check_pin_memory(const char* who, bool pin_memory) {
-  if (pin_memory && !at::hasCUDA())
+  if (!pin_memory) return;
+  const std::optional<at::DeviceType> accelerator = available_accelerator();
+  if (!accelerator || !device_support(*accelerator).pins_memory())
     throw ConfigError(who, ": pin_memory requires a CUDA device, and libtorch finds none");
 }
 

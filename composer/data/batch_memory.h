@@ -27,7 +27,7 @@ class BatchMemory {
 // Number of earlier batches that are usually still in use when the next one is made.
 inline constexpr std::size_t kHeldByOthers = 2;
 
-// Throws ConfigError if pinned memory is requested and libtorch has no CUDA device.
+// Throws ConfigError if pinned memory is requested and there is no device to which it is copied faster.
 void check_pin_memory(const char* who, bool pin_memory);
 
 }  // namespace composer::data::detail

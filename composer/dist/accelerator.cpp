@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "composer/core/error.h"
+#include "composer/device/device_support.h"
 
 namespace composer::dist {
 namespace {
@@ -15,26 +16,25 @@ constexpr std::chrono::seconds kAbort(5);
 void* open(const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); }
 
 // Beside libcomposer.so, or else where the linker looks.
-void* open_library() {
+void* open_library(const CollectivesLibrary& wanted) {
   Dl_info here{};
   if (dladdr(reinterpret_cast<const void*>(&open), &here) != 0 && here.dli_fname != nullptr) {
     const std::string path = here.dli_fname;
     const std::string folder = path.substr(0, path.find_last_of('/') + 1);
     for (const char* place : {"", "../lib/"})  // the latter where a program in bin/ contains libcomposer
-      if (void* library = open(folder + place + nccl::kLibrary)) return library;
+      if (void* library = open(folder + place + wanted.file)) return library;
   }
   const char* error = dlerror();
   const std::string first = error != nullptr ? error : "";
-  if (void* library = open(nccl::kLibrary)) return library;
-  throw ConfigError("World::use_device: ", nccl::kLibrary,
-                    ", which has the collectives on GPUs, cannot be loaded: ", first,
-                    "; it needs a libtorch with CUDA, and is built where the headers of CUDA and NCCL are");
+  if (void* library = open(wanted.file)) return library;
+  throw ConfigError("World::use_device: ", wanted.file,
+                    ", which has the collectives on GPUs, cannot be loaded: ", first, "; ", wanted.needs);
 }
 
 template <class Function>
-Function* find(void* library, const char* name) {
+Function* find(void* library, const char* file, const char* name) {
   if (void* found = dlsym(library, name)) return reinterpret_cast<Function*>(found);
-  throw ConfigError("World::use_device: ", nccl::kLibrary, " has no function ", name, "; it is of another libcomposer");
+  throw ConfigError("World::use_device: ", file, " has no function ", name, "; it is of another libcomposer");
 }
 
 }  // namespace
@@ -48,16 +48,17 @@ void Accelerator::attach(const c10::intrusive_ptr<c10d::ProcessGroup>& group, co
   const std::lock_guard lock(mutex_);
   if (device_ == device) return;
   if (device_) throw ConfigError("World::use_device(", device, "): this rank uses ", *device_, " already");
-  if (!device.is_cuda() || !device.has_index())
+  const auto wanted = device_support(device.type()).collectives();
+  if (!wanted || !device.has_index())
     throw ConfigError("World::use_device(", device, "): there are collectives on the CPU and on a GPU such as cuda:0");
-  void* library = open_library();
-  const int version = find<nccl::TorchVersion>(library, nccl::TORCH_VERSION_NAME)();
-  if (version != nccl::TORCH)
-    throw ConfigError("World::use_device: ", nccl::kLibrary, " was built for libtorch ", version, ", libcomposer for ",
-                      nccl::TORCH, "; build both from the same folder");
-  nccl::Abort* abort = find<nccl::Abort>(library, nccl::ABORT_NAME);
-  nccl::Shutdown* shutdown = find<nccl::Shutdown>(library, nccl::SHUTDOWN_NAME);
-  nccl::Attach* attach = find<nccl::Attach>(library, nccl::ATTACH_NAME);
+  void* library = open_library(*wanted);
+  const int version = find<collectives::TorchVersion>(library, wanted->file, collectives::TORCH_VERSION_NAME)();
+  if (version != collectives::TORCH)
+    throw ConfigError("World::use_device: ", wanted->file, " was built for libtorch ", version, ", libcomposer for ",
+                      collectives::TORCH, "; build both from the same folder");
+  collectives::Abort* abort = find<collectives::Abort>(library, wanted->file, collectives::ABORT_NAME);
+  collectives::Shutdown* shutdown = find<collectives::Shutdown>(library, wanted->file, collectives::SHUTDOWN_NAME);
+  collectives::Attach* attach = find<collectives::Attach>(library, wanted->file, collectives::ATTACH_NAME);
   if (const char* error = attach(store.get(), group.get(), environment.rank, environment.world_size, device.index(),
                                  static_cast<std::int64_t>(timeout.count())))
     throw ConfigError("World::use_device(", device, "): ", error);
@@ -65,6 +66,7 @@ void Accelerator::attach(const c10::intrusive_ptr<c10d::ProcessGroup>& group, co
   group_ = group;
   abort_ = abort;
   shutdown_ = shutdown;
+  maker_ = wanted->maker;
 }
 
 bool Accelerator::has(c10::Device device) {
@@ -89,10 +91,11 @@ void Accelerator::abort() {
 void Accelerator::shutdown() {
   std::unique_lock lock(mutex_);
   const c10::intrusive_ptr<c10d::ProcessGroup> group = std::move(group_);
-  nccl::Shutdown* const shutdown = shutdown_;
+  collectives::Shutdown* const shutdown = shutdown_;
+  const char* const maker = maker_;
   lock.unlock();
   if (!group) return;
-  if (const char* error = shutdown(group.get())) warn(join("World::shutdown: NCCL: ", error));
+  if (const char* error = shutdown(group.get())) warn(join("World::shutdown: ", maker, ": ", error));
 }
 
 }  // namespace composer::dist

@@ -8,13 +8,13 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "composer/device/collectives.h"
 #include "composer/dist/environment.h"
-#include "composer/dist/nccl/nccl.h"
 #include "composer/dist/store.h"
 
 namespace composer::dist {
 
-// The collectives on the GPU of this rank: NCCL, in a library that is loaded when they are asked for.
+// The collectives on the device of this rank, such as NCCL: in a library that is loaded when they are asked for.
 class Accelerator {
  public:
   Accelerator() = default;
@@ -37,8 +37,9 @@ class Accelerator {
   std::mutex mutex_;
   std::optional<c10::Device> device_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;  // null: there are no collectives on a GPU
-  nccl::Abort* abort_ = nullptr;
-  nccl::Shutdown* shutdown_ = nullptr;
+  collectives::Abort* abort_ = nullptr;
+  collectives::Shutdown* shutdown_ = nullptr;
+  const char* maker_ = "";     // of these collectives
   std::future<void> aborted_;  // valid: abort() was called
 };
 

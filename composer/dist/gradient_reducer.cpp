@@ -24,6 +24,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "composer/core/error.h"
+#include "composer/device/device_support.h"
 #include "composer/dist/bf16_hook.h"
 #include "composer/dist/reached.h"
 #include "composer/util/recompute.h"
@@ -41,8 +42,8 @@ void in_a_backward_pass(const std::function<void()>& run) {
 
 // Memory for a copy of the tensor that a GPU makes while the host goes on.
 at::Tensor on_host_for(const at::Tensor& tensor) {
-  return at::empty(tensor.sizes(),
-                   at::TensorOptions(tensor.scalar_type()).pinned_memory(tensor.is_cuda()).requires_grad(false));
+  const bool pinned = device_support(tensor.device().type()).pins_memory();
+  return at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(pinned).requires_grad(false));
 }
 
 using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<at::Tensor>()));

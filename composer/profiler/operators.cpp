@@ -17,8 +17,8 @@ using torch::profiler::impl::ActivityType, torch::profiler::impl::ProfilerConfig
 
 ProfilerConfig config(bool shapes) { return ProfilerConfig(ProfilerState::KINETO, /*report_input_shapes=*/shapes); }
 
-std::set<ActivityType> activities(bool devices) {
-  return devices ? std::set{ActivityType::CPU, ActivityType::CUDA} : std::set{ActivityType::CPU};
+std::set<ActivityType> activities(std::optional<ActivityType> kernels) {
+  return kernels ? std::set{ActivityType::CPU, *kernels} : std::set{ActivityType::CPU};
 }
 
 std::string shapes_of(const kineto::KinetoEvent& event) {
@@ -56,7 +56,7 @@ void OperatorRecorder::prepare() {
   static const int quiet = ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
   (void)quiet;
   try {
-    kineto::prepareProfiler(config(shapes_), activities(devices_));
+    kineto::prepareProfiler(config(shapes_), activities(kernels_));
   } catch (const c10::Error& error) {
     throw Error("libtorch's profiler: ", error.what_without_backtrace());
   }
@@ -67,7 +67,7 @@ void OperatorRecorder::start() {
   prepare();
   check_is_free();
   try {
-    kineto::enableProfiler(config(shapes_), activities(devices_));
+    kineto::enableProfiler(config(shapes_), activities(kernels_));
   } catch (const c10::Error& error) {
     throw Error("libtorch's profiler: ", error.what_without_backtrace());
   }

@@ -5,6 +5,10 @@
 #include <string>
 #include <vector>
 
+namespace torch::profiler::impl {
+enum class ActivityType;
+}
+
 namespace composer::profiler {
 
 struct OperatorCall {
@@ -18,7 +22,10 @@ struct OperatorCall {
 // One per process can be started at a time, as libtorch has it.
 class OperatorRecorder {
  public:
-  OperatorRecorder(bool shapes, bool devices) : shapes_(shapes), devices_(devices) {}
+  using Activity = torch::profiler::impl::ActivityType;
+
+  // `kernels`: what libtorch calls those of the device, if it has any.
+  OperatorRecorder(bool shapes, std::optional<Activity> kernels) : shapes_(shapes), kernels_(kernels) {}
   ~OperatorRecorder();
   OperatorRecorder(const OperatorRecorder&) = delete;
   OperatorRecorder& operator=(const OperatorRecorder&) = delete;
@@ -30,7 +37,9 @@ class OperatorRecorder {
   bool started() const { return started_; }
 
  private:
-  bool shapes_, devices_, prepared_ = false, started_ = false;
+  const bool shapes_;
+  const std::optional<Activity> kernels_;
+  bool prepared_ = false, started_ = false;
 };
 
 }  // namespace composer::profiler

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
+#include "composer/device/device_support.h"
 #include "composer/step/batch_undo.h"
 #include "composer/util/out_of_memory.h"
 
@@ -45,14 +47,14 @@ std::int64_t AutoMicrobatch::fitting_size(const Trial& trial) {
   const bool is_first = !budget_.is_known();
   bool failed = false;  // not for want of memory: training says it better, or does not fail with larger sizes
   const auto peak_of = [&](std::int64_t size) -> std::optional<std::int64_t> {
-    const MemoryScope scope(state_.device, limit());
+    const auto scope = device_support(state_.device.type()).count_memory(state_.device, limit());
     try {
       trial(size);
     } catch (...) {
       failed = !is_out_of_memory(std::current_exception());
       return std::nullopt;
     }
-    return scope.peak();
+    return scope->peak();
   };
 
   std::int64_t size = std::min(samples, std::max<std::int64_t>(2, samples / 16));  // batch norm wants more than one
@@ -84,8 +86,8 @@ void AutoMicrobatch::fit(const Step& step, const Gradients& gradients, const std
     bool has_gradients = false;  // then the weights may have changed: there is no way back
     try {
       return step([&] {
-        std::optional<MemoryScope> scope;
-        if (state_.device.is_cpu()) scope.emplace(state_.device, limit());
+        std::unique_ptr<MemoryScope> scope;
+        if (state_.device.is_cpu()) scope = device_support(at::kCPU).count_memory(state_.device, limit());
         at::Tensor loss = gradients();
         has_gradients = true;
         return loss;
@@ -119,7 +121,7 @@ void AutoMicrobatch::take_back(BatchUndo& undo) const {
   state_.loss.clear();
   put_batch_back_();
   undo.restore();
-  release_cached_memory(state_.device);
+  device_support(state_.device.type()).release_cached_memory(state_.device);
 }
 
 }  // namespace composer

@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/state.h"
-#include "composer/step/memory.h"
+#include "composer/step/memory_budget.h"
 
 namespace composer {
 

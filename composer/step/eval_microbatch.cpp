@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
-#include <optional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "composer/core/error.h"
+#include "composer/device/device_support.h"
 #include "composer/util/out_of_memory.h"
 
 namespace composer {
@@ -33,7 +34,7 @@ void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Dev
     if (is_small && fits(feed, part, device, use)) continue;
     if (is_small) {
       undo();
-      release_cached_memory(device);
+      device_support(device.type()).release_cached_memory(device);
     }
     std::vector<Batch> smaller = feed.split(part, size_);
     parts.insert(parts.end(), std::make_move_iterator(smaller.rbegin()), std::make_move_iterator(smaller.rend()));
@@ -43,8 +44,8 @@ void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Dev
 // If it does not fit, the size is smaller afterwards.
 bool EvalMicrobatch::fits(const Feed& feed, const Batch& part, at::Device device, Use use) {
   try {
-    std::optional<MemoryScope> scope;
-    if (device.is_cpu()) scope.emplace(device, budget_.bytes(device));
+    std::unique_ptr<MemoryScope> scope;
+    if (device.is_cpu()) scope = device_support(at::kCPU).count_memory(device, budget_.bytes(device));
     use(part);
     return true;
   } catch (...) {

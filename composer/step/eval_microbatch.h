@@ -7,7 +7,7 @@
 
 #include "composer/core/tensors.h"
 #include "composer/step/feed.h"
-#include "composer/step/memory.h"
+#include "composer/step/memory_budget.h"
 #include "composer/step/microbatch_size.h"
 
 namespace composer {

@@ -6,7 +6,7 @@
 #include <c10/core/Event.h>
 
 #include "composer/core/error.h"
-#include "composer/step/side_stream.h"
+#include "composer/device/side_stream.h"
 
 namespace composer {
 namespace {

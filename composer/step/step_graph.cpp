@@ -12,9 +12,9 @@
 
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
+#include "composer/device/device_support.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/step/batch_losses.h"
-#include "composer/step/memory.h"
 #include "composer/util/own_random.h"
 #include "composer/util/random.h"
 #include "composer/util/random_state.h"
@@ -52,10 +52,8 @@ std::string what_happened() {
 }  // namespace
 
 std::string StepGraph::reason_against(const Engine& engine, bool whole_batches) const {
-  if (!device_graphs(state_.device.type())) {
-    if (state_.device.is_cuda()) return "this libcomposer was built without the headers of CUDA";
-    return join("it is for CUDA devices, and the device is ", state_.device.str());
-  }
+  if (std::string reason = device_support(state_.device.type()).reason_against_graphs(state_.device); !reason.empty())
+    return reason;
   if (!whole_batches) return "device_train_microbatch_size is not 0, and only whole batches are recorded";
   for (const auto& algorithm : engine.algorithms())
     if (algorithm.object->step_rule()) return join(algorithm.name, " takes more than one pass over a batch");
@@ -245,11 +243,12 @@ bool StepGraph::capture(Layouts batch) {
     const c10::impl::VirtualGuardImpl device(state_.device.type());
     const c10::DeviceGuard on_device(state_.device);
     device.synchronizeStream(device.getStream(state_.device));
-    release_cached_memory(state_.device);  // a recording has memory of its own, and must not free that of others
+    // A recording has memory of its own, and must not free that of others.
+    device_support(state_.device.type()).release_cached_memory(state_.device);
     {
       std::optional<StreamScope> scope;
       if (side_) scope.emplace(device, *side_);
-      std::unique_ptr<DeviceGraph> graph = device_graphs(state_.device.type())();
+      std::unique_ptr<DeviceGraph> graph = device_support(state_.device.type()).make_graph();
       graph->capture_begin();
       try {
         const RecordingScope recording(state_.device);
@@ -271,7 +270,7 @@ bool StepGraph::capture(Layouts batch) {
     for (at::Tensor& parameter : parameters()) parameter.mutable_grad().reset();
     random.restore();
     refuse("a step could not be recorded: " + reason);
-    release_cached_memory(state_.device);
+    device_support(state_.device.type()).release_cached_memory(state_.device);
     return false;
   }
   recorded_ = std::move(batch);

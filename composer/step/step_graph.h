@@ -7,9 +7,9 @@
 
 #include "composer/core/engine.h"
 #include "composer/core/state.h"
+#include "composer/device/device_graph.h"
+#include "composer/device/side_stream.h"
 #include "composer/step/computation.h"
-#include "composer/step/device_graph.h"
-#include "composer/step/side_stream.h"
 
 namespace torch::nn {
 class Module;

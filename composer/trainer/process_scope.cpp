@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -12,6 +11,7 @@
 #include <ATen/Parallel.h>
 
 #include "composer/core/error.h"
+#include "composer/device/device_support.h"
 #include "composer/util/threads_here.h"
 
 namespace composer {
@@ -30,32 +30,28 @@ struct Shared {
 
 constexpr std::array kTf32Ops = {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN};
 
-// libtorch wants this of whoever asks for deterministic algorithms, or products on a GPU are an error. cuBLAS reads it
-// when it is first used; libtorch gives it memory for each stream then, which is what makes products repeatable.
-void fix_products_of_gpu() {
-  static const bool once = at::hasCUDA() && ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0) == 0;
-  (void)once;
-}
+// Of the accelerators of this process; that of no device if there are none.
+const DeviceSupport& accelerator() { return device_support(available_accelerator().value_or(at::kCPU)); }
 
 Shared read_shared() {
   const at::Context& context = at::globalContext();
   Shared now{.deterministic = context.deterministicAlgorithms(),
              .warn_only = context.deterministicAlgorithmsWarnOnly()};
-  static const bool cuda = at::hasCUDA();
-  for (std::size_t i = 0; cuda && i < kTf32Ops.size(); ++i)
-    now.tf32.of[i] = context.float32Precision(at::Float32Backend::CUDA, kTf32Ops[i]);
+  const auto backend = accelerator().tf32_backend();
+  for (std::size_t i = 0; backend && i < kTf32Ops.size(); ++i)
+    now.tf32.of[i] = context.float32Precision(*backend, kTf32Ops[i]);
   return now;
 }
 
 void write(const Shared& wanted) {
   at::Context& context = at::globalContext();
   const Shared now = read_shared();
-  if (wanted.deterministic && !now.deterministic) fix_products_of_gpu();
+  if (wanted.deterministic && !now.deterministic) accelerator().prepare_determinism();
   if (now.deterministic != wanted.deterministic || now.warn_only != wanted.warn_only)
     context.setDeterministicAlgorithms(wanted.deterministic, wanted.warn_only);
-  for (std::size_t i = 0; i < kTf32Ops.size(); ++i)
-    if (now.tf32.of[i] != wanted.tf32.of[i])
-      context.setFloat32Precision(at::Float32Backend::CUDA, kTf32Ops[i], wanted.tf32.of[i]);
+  const auto backend = accelerator().tf32_backend();
+  for (std::size_t i = 0; backend && i < kTf32Ops.size(); ++i)
+    if (now.tf32.of[i] != wanted.tf32.of[i]) context.setFloat32Precision(*backend, kTf32Ops[i], wanted.tf32.of[i]);
 }
 
 Shared with(Shared base, const ProcessSettings& settings) {

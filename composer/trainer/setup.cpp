@@ -8,7 +8,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/util/Type.h>
 #include <torch/optim/optimizer.h>
 
@@ -17,6 +16,7 @@
 #include "composer/core/listed.h"
 #include "composer/core/model_access.h"
 #include "composer/core/plugin_state.h"
+#include "composer/device/device_support.h"
 #include "composer/dist/world.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
@@ -111,8 +111,7 @@ void check_options(const TrainerOptions& options, at::Device device) {
     warn("eval_subset_num_batches has no effect without an eval_dataloader");
   if (options.eval_dataloader.empty() && is_chosen(options.eval_interval))
     warn("eval_interval has no effect without an eval_dataloader");
-  if (device.is_cuda() && (!at::hasCUDA() || device.index() >= at::detail::getCUDAHooks().deviceCount()))
-    throw ConfigError("device: ", device.str(), " was asked for, and libtorch does not find that CUDA device");
+  device_support(device.type()).check(device);
 }
 
 std::vector<std::string> labels_of(const std::vector<EvalRun>& runs) {
@@ -397,7 +396,7 @@ void Trainer::Impl::log_hyperparameters() {
   const std::int64_t per_node = environment.local_world_size;
   logger.log_hyperparameters({{"composer_version", std::string(COMPOSER_VERSION)},
                               {"num_nodes", std::max<std::int64_t>(ranks.size() / per_node, 1)},
-                              {state.device.is_cuda() ? "num_gpus_per_node" : "num_cpus_per_node", per_node},
+                              {device_support(state.device.type()).key_of_ranks(), per_node},
                               {"rank_zero_seed", static_cast<std::int64_t>(state.seed)}});
 }
 

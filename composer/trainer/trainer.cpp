@@ -21,9 +21,10 @@
 #include "composer/core/model_access.h"
 #include "composer/core/rank_seed.h"
 #include "composer/data/seekable_loader.h"
+#include "composer/device/device_support.h"
+#include "composer/device/side_stream.h"
 #include "composer/kernels/gemm.h"
 #include "composer/optim/refit.h"
-#include "composer/step/side_stream.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 #include "composer/util/random_text.h"
@@ -50,12 +51,10 @@ std::uint64_t current_seed() {
   return generator.current_seed() & std::numeric_limits<std::int64_t>::max();  // logged as a signed number
 }
 
-// With several ranks, a GPU without a number is that of the rank.
 at::Device device_of(const TrainerOptions& options) {
-  const at::Device device = options.device.value_or(at::hasCUDA() ? at::kCUDA : at::kCPU);
+  const at::Device device = options.device ? *options.device : available_accelerator().value_or(at::kCPU);
   const dist::World& world = *options.world;
-  if (!device.is_cuda() || device.has_index() || world.is_alone()) return device;
-  return {at::kCUDA, static_cast<at::DeviceIndex>(world.environment().local_rank)};
+  return world.is_alone() ? device : device_support(device.type()).of_rank(device, world.environment().local_rank);
 }
 
 // Those of rank 0, and what works on every rank.
@@ -98,7 +97,7 @@ State make_state(const TrainerOptions& options, const std::optional<saving::Foun
 
 ProcessSettings settings_of(const TrainerOptions& options, at::Device device) {
   ProcessSettings settings{.tunes_threads = options.tune};
-  if (device.is_cuda()) settings.allow_tf32 = options.allow_tf32;
+  if (device_support(device.type()).tf32_backend()) settings.allow_tf32 = options.allow_tf32;
   if (options.deterministic_mode) settings.deterministic = true;
   return settings;
 }

@@ -4,6 +4,7 @@
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/listed.h"
 #include "composer/core/precision_names.h"
+#include "composer/device/device_support.h"
 #include "composer/optim/described_options.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/remote/checkpoints.h"
@@ -104,7 +105,7 @@ std::vector<Option<TrainerOptions>> described_trainer() {
       option("precision", &O::precision, kPrecisions),
       part("grad_scaler", &O::grad_scaler, "options").told(tell_grad_scaler),
       option("allow_tf32", &O::allow_tf32).told([](StateDict& into, const O& options, const InRun& run) {
-        if (run.state.device.is_cuda()) into["allow_tf32"] = options.allow_tf32;
+        if (device_support(run.state.device.type()).tf32_backend()) into["allow_tf32"] = options.allow_tf32;
       }),
       microbatch_option("device_train_microbatch_size", &O::device_train_microbatch_size)
           .free("GPUs may have different memory; only \"auto\" is compared"),

@@ -1,7 +1,6 @@
 #include "composer/trainer/training_data.h"
 
 #include "composer/core/state.h"
-#include "composer/step/side_stream.h"
 #include "composer/trainer/batch_source.h"
 #include "composer/trainer/ranks.h"
 #include "composer/trainer/trainer.h"

@@ -113,15 +113,6 @@ void TuneCache::change(const std::string& key, const std::optional<Tuned>& tuned
   }
 }
 
-std::string name_of_processor() {
-  std::ifstream info("/proc/cpuinfo");
-  constexpr std::string_view kName = "model name";
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with(kName))
-      if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
-  return "unknown";
-}
-
 void Tuned::visit_state(StateVisitor& visit) {
   visit("channels_last", channels_last);
   visit("autocast", autocast);

@@ -39,7 +39,4 @@ class TuneCache {
   std::filesystem::path file_;
 };
 
-// The processor as the system names it; "unknown" where it does not.
-std::string name_of_processor();
-
 }  // namespace composer

@@ -17,9 +17,9 @@
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
 #include "composer/core/plugins.h"
+#include "composer/device/device_support.h"
 #include "composer/kernels/gemm.h"
 #include "composer/step/batch_undo.h"
-#include "composer/step/device_graph.h"
 #include "composer/step/model_settings.h"
 #include "composer/tuning/product_race.h"
 #include "composer/util/autocast.h"
@@ -38,12 +38,6 @@ constexpr int kMostSteps = 50;               // of a trial
 constexpr double kRaceSteps = 6;             // time enough for three trials of each product by each of both
 
 struct Stopped : std::exception {};
-
-// Not the number of a GPU: another machine, or other visible devices, have another one of that number.
-std::string name_of_machine(at::Device device) {
-  if (device.is_cuda()) return name_of_gpu(device);
-  return device.is_cpu() ? name_of_processor() : device.str();
-}
 
 // What a step changes besides gradients, put back at the end of the scope.
 class Untouched {
@@ -351,8 +345,9 @@ std::string Tuner::key(const Batch& batch) const {
   const Model& model = *state_.model;
   return join(class_name_of(model), " ", std::hex, shapes, std::dec, ", microbatches of ",
               state_.device_train_microbatch_size, ", ", to_string(allowed_), ", ", at::get_num_threads(), " threads, ",
-              name_of_machine(state_.device), products_ ? of_products() : std::string(", libtorch's products"),
-              ways_ ? "" : ", nothing else", ", libtorch ", TORCH_VERSION, ", libcomposer ", COMPOSER_VERSION);
+              device_support(state_.device.type()).name_of(state_.device),
+              products_ ? of_products() : std::string(", libtorch's products"), ways_ ? "" : ", nothing else",
+              ", libtorch ", TORCH_VERSION, ", libcomposer ", COMPOSER_VERSION);
 }
 
 // Heads, strides and the loss decide which products there are, too, and no name or parameter tells of them.

@@ -43,7 +43,7 @@ class AutocastState {
   }
 
  private:
-  static constexpr std::array kTypes = {at::kCPU, at::kCUDA};
+  static constexpr const auto& kTypes = at::autocast::_AUTOCAST_SUPPORTED_DEVICES;  // of all devices
   std::array<bool, kTypes.size()> enabled_{};
   std::array<at::ScalarType, kTypes.size()> dtype_{};
   bool cache_;

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "composer/callbacks/memory_snapshot.h"
 #include "composer/core/error.h"
+#include "composer/device/allocator_history.h"
 
 namespace composer::test {
 
@@ -14,7 +14,7 @@ struct HistoryCalls {
 };
 
 // Notes what is asked of an allocator's history.
-class FakeHistory final : public callbacks::AllocatorHistory {
+class FakeHistory final : public AllocatorHistory {
  public:
   explicit FakeHistory(HistoryCalls& calls) : calls_(calls) {}
   void start(std::int64_t entries) override { calls_.names.push_back(join("start ", entries)); }

@@ -3,8 +3,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "composer/callbacks/allocator_history.h"
 #include "composer/core/error.h"
+#include "composer/device/allocator_history.h"
 #include "tests/callbacks/fake_history.h"
 #include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
@@ -13,7 +13,7 @@
 
 namespace composer::memory_snapshot_test {
 
-using callbacks::AllocatorHistory, callbacks::MemorySnapshot;
+using callbacks::MemorySnapshot;
 using test::FakeHistory;
 using test::HistoryCalls;
 
@@ -45,7 +45,7 @@ struct SnapshotRun : test::FakeRun {
 TEST_CASE("A history that several use begins with the first and ends with the last of them") {
   HistoryCalls calls;
   using Names = std::vector<std::string>;
-  callbacks::SharedHistory all(std::make_unique<FakeHistory>(calls));
+  SharedHistory all(std::make_unique<FakeHistory>(calls));
   const auto observer = all.user(), snapshot = all.user();
   observer->start(5);
   snapshot->start(3);

@@ -5,8 +5,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "composer/callbacks/allocator_history.h"
 #include "composer/core/error.h"
+#include "composer/device/allocator_history.h"
 #include "composer/optim/adam.h"
 #include "tests/callbacks/fake_history.h"
 #include "tests/support/doctest.h"
@@ -18,7 +18,7 @@
 
 namespace composer::oom_observer_test {
 
-using callbacks::AllocatorHistory, callbacks::OOMObserver, callbacks::OOMObserverOptions;
+using callbacks::OOMObserver, callbacks::OOMObserverOptions;
 using test::FakeHistory;
 using test::HistoryCalls;
 

@@ -7,13 +7,10 @@
 #include "composer/core/on.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "tests/support/doctest.h"
-#include "tests/support/places.h"
 #include "tests/support/tiny.h"
 
 namespace composer::system_metrics_monitor_test {
 
-using callbacks::GpuReader;
-using callbacks::Readings;
 using callbacks::SystemMetricsMonitor;
 
 namespace {
@@ -23,13 +20,6 @@ std::map<std::string, double> by_key(const Readings& readings) {
   for (const auto& [key, value] : readings)
     values[key] = std::visit([](auto number) { return static_cast<double>(number); }, value);
   return values;
-}
-
-std::map<std::string, double> gpu(int device, const char* visible_devices) {
-  Readings readings;
-  GpuReader(test::beside_this_program("libfake_nvml.so").c_str(), callbacks::name_in_list(device, visible_devices))
-      .add(readings);
-  return by_key(readings);
 }
 
 }  // namespace
@@ -89,36 +79,6 @@ TEST_CASE("The used and the free part of a disk are within its size") {
   CHECK(disk["disk_memory_used"] + disk["disk_memory_free"] <= disk["disk_memory_total"]);
   CHECK(disk["disk_memory_percent"] >= 0);
   CHECK(disk["disk_memory_percent"] <= 100);
-}
-
-TEST_CASE("A GPU is described by NVML, in watts and degrees") {
-  CHECK(gpu(0, "") ==
-        std::map<std::string, double>{
-            {"gpu_percentage", 10}, {"memory_percentage", 11}, {"gpu_temperature_C", 12}, {"gpu_power_usage_W", 1.5}});
-  CHECK(GpuReader(test::beside_this_program("libfake_nvml.so").c_str(), "0").name() == "NVIDIA H200");
-  CHECK(gpu(2, "").empty());  // reports nothing
-  CHECK(GpuReader(test::beside_this_program("libfake_nvml.so").c_str(), "2").name().empty());
-}
-
-TEST_CASE("A GPU is the one that CUDA_VISIBLE_DEVICES names") {
-  CHECK(gpu(0, "1,0")["gpu_percentage"] == 20);
-  CHECK(gpu(1, "1, 0")["gpu_percentage"] == 10);
-  CHECK(gpu(0, "GPU-b")["gpu_percentage"] == 20);
-  CHECK_THROWS_WITH_AS(gpu(2, "1,0"), "CUDA_VISIBLE_DEVICES does not list as many as 3 devices", Error);
-  CHECK_THROWS_WITH_AS(gpu(0, "GPU-x"), "NVML does not know the device GPU-x (error 6)", Error);
-}
-
-TEST_CASE("A GPU is found by its place on the bus, whatever numbers it has") {
-  const std::string nvml = test::beside_this_program("libfake_nvml.so");
-  Readings readings;
-  GpuReader(nvml.c_str(), "0000:0A:00.0").add(readings);
-  CHECK(by_key(readings)["gpu_percentage"] == 20);
-  CHECK_THROWS_WITH_AS(GpuReader(nvml.c_str(), "0000:0B:00.0"), "NVML does not know the device 0000:0B:00.0 (error 6)",
-                       Error);
-}
-
-TEST_CASE("A missing NVML is an error that names it") {
-  CHECK_THROWS_AS(GpuReader("libno_such_nvml.so.1", "0"), Error);
 }
 
 TEST_CASE("SystemMetricsMonitor logs a sample once, at the first batch after it") {

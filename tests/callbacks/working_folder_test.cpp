@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "composer/callbacks/allocator_history.h"
 #include "composer/callbacks/checkpoint_saver.h"
 #include "composer/callbacks/export_for_inference.h"
 #include "composer/callbacks/memory_snapshot.h"
@@ -19,6 +18,7 @@
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/callbacks/oom_observer.h"
 #include "composer/callbacks/profiler.h"
+#include "composer/device/allocator_history.h"
 #include "composer/util/threads_here.h"
 #include "tests/callbacks/fake_history.h"
 #include "tests/dist/results_in_ranks.h"

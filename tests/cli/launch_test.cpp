@@ -5,9 +5,12 @@
 #include <sstream>
 
 #include "composer/cli/console.h"
+#include "composer/device/cpu/cpu.h"
 #include "composer/util/usable_processors.h"
 #include "tests/cli/launched.h"
 #include "tests/support/doctest.h"
+#include "tests/support/in_child.h"
+#include "tests/support/supported_by.h"
 
 namespace composer::test::launch_test {
 namespace {
@@ -63,6 +66,22 @@ TEST_CASE("Every rank gets its own numbers, and rank 0 alone a socket that liste
   const std::string listening = ":" + socket.out.substr(0, 4) + " 00000000:0000 0A";
   CHECK(has(socket.out, "socket:["));
   CHECK_MESSAGE(has(socket.out, listening), socket.out);
+}
+
+TEST_CASE("Without a number of ranks, there is one for each accelerator of the machine") {
+  struct Three final : CpuSupport {
+    bool is_available() const override { return true; }
+    int count() const override { return 3; }
+  };
+  const LaunchFolder folder;
+  CHECK(ended_well(status_of_child([&] {
+    const Three three;
+    const SupportedBy supported(at::kCPU, three);
+    std::ostringstream out, err;
+    if (cli::run({"launch", "--log-folder", folder / "logs", "--", "true"}, {out, err}) != 0) ::_exit(1);
+  })));
+  CHECK(fs::exists(folder / "logs/rank-2.out"));
+  CHECK_FALSE(fs::exists(folder / "logs/rank-3.out"));
 }
 
 TEST_CASE("Variables that are set already are kept: OMP_NUM_THREADS and TORCH_CPP_LOG_LEVEL") {

@@ -12,6 +12,7 @@
 #include <ATen/Context.h>
 
 #include "composer/data/in_memory.h"
+#include "composer/device/device_support.h"
 #include "composer/models/bert.h"
 #include "composer/models/gpt.h"
 #include "composer/models/mlp.h"
@@ -33,6 +34,9 @@ inline bool has_gpu() {
 inline doctest::skip on_gpu() { return doctest::skip(!has_gpu()); }
 
 inline const at::Device kCpu(at::kCPU), kGpu(at::kCUDA);
+
+inline std::int64_t available_memory(at::Device gpu) { return device_support(gpu.type()).available_memory(gpu); }
+inline void release_cached_memory(at::Device gpu) { device_support(gpu.type()).release_cached_memory(gpu); }
 
 // Numbers from 0 to 1, always the same.
 inline at::Tensor noise(std::int64_t count) {

@@ -13,11 +13,12 @@
 #include <torch/optim/sgd.h>
 
 #include "composer/algorithms/stochastic_depth.h"
+#include "composer/device/cuda/cuda.h"
+#include "composer/device/device_graph.h"
+#include "composer/device/side_stream.h"
 #include "composer/models/classifier.h"
-#include "composer/step/device_graph.h"
-#include "composer/step/memory.h"
-#include "composer/step/side_stream.h"
 #include "tests/gpu/gpu.h"
+#include "tests/support/supported_by.h"
 #include "tests/support/warnings.h"
 
 namespace composer::test::gpu_graphs_test {
@@ -49,17 +50,18 @@ class CountedGraph final : public DeviceGraph {
 // While it lives, graphs are counted.
 class Counting {
  public:
-  Counting()
-      : before_(
-            exchange_device_graphs(at::kCUDA, [this] { return std::make_unique<CountedGraph>(before_(), counts_); })) {}
-  ~Counting() { exchange_device_graphs(at::kCUDA, before_); }
-  Counting(const Counting&) = delete;
-  Counting& operator=(const Counting&) = delete;
-  const Counts& counts() const { return counts_; }
+  const Counts& counts() const { return support_.counts; }
 
  private:
-  Counts counts_;
-  MakeDeviceGraph before_;
+  struct Support final : CudaSupport {
+    std::unique_ptr<DeviceGraph> make_graph() const override {
+      return std::make_unique<CountedGraph>(CudaSupport::make_graph(), counts);
+    }
+    mutable Counts counts;
+  };
+
+  const Support support_;
+  const SupportedBy supported_{at::kCUDA, support_};
 };
 
 constexpr int kWarmUps = 3;

@@ -1,7 +1,5 @@
 // What happens when the memory of a GPU is short. It is filled for that, so each of these tests wants the GPU for
 // itself.
-#include "composer/step/memory.h"
-
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/modules/activation.h>

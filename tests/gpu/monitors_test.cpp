@@ -6,9 +6,9 @@
 #include "composer/callbacks/profiler.h"
 #include "composer/callbacks/speed_monitor.h"
 #include "composer/callbacks/system_metrics_monitor.h"
-#include "composer/callbacks/system_readings.h"
+#include "composer/device/cuda/gpu_reader.h"
+#include "composer/device/device_support.h"
 #include "composer/loggers/in_memory_logger.h"
-#include "composer/step/device_graph.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/warnings.h"
@@ -61,9 +61,9 @@ TEST_CASE("SystemMetricsMonitor logs load, temperature and power of a GPU" * on_
 
 TEST_CASE("NVML's GPU is the one of CUDA, and a choice of tune is kept for GPUs of its name" * on_gpu()) {
   const at::Device device(at::kCUDA, 0);
-  const std::string name = callbacks::gpu_reader_of(device)->name();
+  const std::string name = cuda::gpu_reader_of(device)->name();
   CHECK(name != "");
-  CHECK(name_of_gpu(device).starts_with(name + ", "));
+  CHECK(device_support(at::kCUDA).name_of(device).starts_with(name + ", "));
 }
 
 TEST_CASE("SpeedMonitor logs the share of a GPU's peak rate that a run reaches" * on_gpu()) {

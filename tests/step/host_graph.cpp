@@ -126,9 +126,4 @@ HostGraph::~HostGraph() {
   if (current == this) stop_recording();
 }
 
-GraphsOnHost::GraphsOnHost()
-    : before_(exchange_device_graphs(at::kCPU, [counts = counts_] { return std::make_unique<HostGraph>(counts); })) {}
-
-GraphsOnHost::~GraphsOnHost() { exchange_device_graphs(at::kCPU, std::move(before_)); }
-
 }  // namespace composer::test

@@ -4,6 +4,7 @@
 // was written is put back, what was computed becomes NaN), and reading a value on the host meanwhile is an error.
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -13,7 +14,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include "composer/step/device_graph.h"
+#include "composer/device/cpu/cpu.h"
+#include "composer/device/device_graph.h"
+#include "tests/support/supported_by.h"
 
 namespace composer::test {
 
@@ -58,15 +61,27 @@ class HostGraph final : public DeviceGraph {
 // While it lives, a trainer on the CPU has graphs.
 class GraphsOnHost {
  public:
-  GraphsOnHost();
-  ~GraphsOnHost();
+  GraphsOnHost() = default;
+  ~GraphsOnHost() = default;
   GraphsOnHost(const GraphsOnHost&) = delete;
   GraphsOnHost& operator=(const GraphsOnHost&) = delete;
   const GraphCounts& counts() const { return *counts_; }
 
  private:
+  // The CPU, but for that.
+  class Support final : public CpuSupport {
+   public:
+    explicit Support(std::shared_ptr<GraphCounts> counts) : counts_(std::move(counts)) {}
+    std::string reason_against_graphs(at::Device) const override { return {}; }
+    std::unique_ptr<DeviceGraph> make_graph() const override { return std::make_unique<HostGraph>(counts_); }
+
+   private:
+    const std::shared_ptr<GraphCounts> counts_;
+  };
+
   std::shared_ptr<GraphCounts> counts_ = std::make_shared<GraphCounts>();
-  MakeDeviceGraph before_;
+  const Support support_{counts_};
+  const SupportedBy supported_{at::kCPU, support_};
 };
 
 }  // namespace composer::test

@@ -1,13 +1,12 @@
-#include "composer/callbacks/device_flops.h"
+#include "composer/device/cuda/peak_flops.h"
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <string>
 
 #include "composer/util/letters.h"
 
-namespace composer::callbacks {
+namespace composer::cuda {
 namespace {
 
 struct KnownDevice {
@@ -68,4 +67,4 @@ std::optional<double> peak_flops(std::string_view device_name, Precision precisi
   return std::nullopt;
 }
 
-}  // namespace composer::callbacks
+}  // namespace composer::cuda

@@ -1,3 +1,5 @@
+#include "composer/device/cuda/toolkit.h"
+
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -9,10 +11,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include "composer/core/error.h"
-#include "composer/step/device_graph.h"
 #include "composer/util/own_random.h"
 
-namespace composer {
+namespace composer::cuda {
 namespace {
 
 // Not at::accelerator::Graph: libtorch 2.15 registers no implementation of it for CUDA.
@@ -90,13 +91,13 @@ class CudaGraph final : public DeviceGraph {
 
 }  // namespace
 
-MakeDeviceGraph cuda_graphs() {
-  return [] { return std::make_unique<CudaGraph>(); };
-}
+bool has_toolkit() { return true; }
+
+std::unique_ptr<DeviceGraph> make_graph() { return std::make_unique<CudaGraph>(); }
 
 std::string name_of_gpu(at::Device device) {
   const cudaDeviceProp& gpu = *at::cuda::getDeviceProperties(device.index());
   return join(&gpu.name[0], ", ", gpu.multiProcessorCount, " multiprocessors");
 }
 
-}  // namespace composer
+}  // namespace composer::cuda

@@ -1,18 +1,19 @@
-#include "composer/step/memory.h"
-
+// How much memory this process has and takes on the host.
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <string>
 #include <unistd.h>
 #include <unordered_map>
 
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include "composer/core/error.h"
-#include "composer/step/side_stream.h"
+#include "composer/device/cpu/cpu.h"
 #include "composer/util/text.h"
 #include "composer/util/tune_process.h"
 
@@ -58,34 +59,10 @@ std::int64_t machine_available() {
   return kUnlimited;
 }
 
-std::int64_t allocated_bytes(at::Device device, bool peak) {
-  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(with_index(device).index());
-  return peak ? stats.allocated_bytes[kAll].peak : stats.allocated_bytes[kAll].current;
-}
+// What libtorch tells of each tensor.
+struct MemoryReport final : c10::MemoryReportingInfoBase {
+  explicit MemoryReport(std::int64_t most) : limit(most) {}
 
-}  // namespace
-
-std::int64_t available_memory(at::Device device) {
-  if (device.is_cpu()) {
-    const std::int64_t left = std::min(control_group_limit() - resident_memory(), machine_available());
-    return std::max<std::int64_t>(0, left) + static_cast<std::int64_t>(cpu_memory().cached);
-  }
-  c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(device.type());
-  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const auto stats = allocator.getDeviceStats(with_index(device).index());
-  const std::int64_t cached = stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
-  return static_cast<std::int64_t>(allocator.getMemoryInfo(with_index(device).index()).first) + cached;
-}
-
-void release_cached_memory(at::Device device) {
-  if (device.is_cpu())
-    empty_cpu_cache();
-  else
-    c10::getDeviceAllocator(device.type())->emptyCache();
-}
-
-struct MemoryScope::Report final : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* block, std::int64_t size, std::size_t, std::size_t, c10::Device of) override {
     if (!of.is_cpu()) return;
     if (size < 0) {  // unknown: it is older than the scope
@@ -110,31 +87,40 @@ struct MemoryScope::Report final : c10::MemoryReportingInfoBase {
                                      "the limit of ", limit));
   }
 
-  std::int64_t now = 0, peak = 0, limit = 0;
+  const std::int64_t limit;
+  std::int64_t now = 0, peak = 0;
   std::unordered_map<void*, std::int64_t> blocks;
 };
 
-void MemoryBudget::measure(at::Device device, std::int64_t reserved) {
-  if (!is_given_) bytes_ = std::max<std::int64_t>(1, available_memory(device) - reserved);
+// Null if libtorch's profiler is told already.
+std::shared_ptr<MemoryReport> report_of_this_thread(std::int64_t limit) {
+  if (c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE)) return nullptr;
+  return std::make_shared<MemoryReport>(limit);
 }
 
-MemoryScope::MemoryScope(at::Device device, std::int64_t limit) : device_(device) {
-  if (!device.is_cpu()) {
-    c10::getDeviceAllocator(device.type())->resetPeakStats(with_index(device).index());
-    before_ = allocated_bytes(device, /*peak=*/false);
-    return;
+class HostMemoryScope final : public MemoryScope {
+ public:
+  explicit HostMemoryScope(std::int64_t limit) : report_(report_of_this_thread(limit)) {
+    if (report_) guard_.emplace(c10::DebugInfoKind::PROFILER_STATE, report_);
   }
-  if (c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE)) return;
-  report_ = std::make_shared<Report>();
-  report_->limit = limit;
-  guard_.emplace(c10::DebugInfoKind::PROFILER_STATE, report_);
+  std::int64_t peak() const override { return report_ ? report_->peak : 0; }
+
+ private:
+  const std::shared_ptr<MemoryReport> report_;
+  std::optional<c10::DebugInfoGuard> guard_;
+};
+
+}  // namespace
+
+std::int64_t CpuSupport::available_memory(at::Device /*device*/) const {
+  const std::int64_t left = std::min(control_group_limit() - resident_memory(), machine_available());
+  return std::max<std::int64_t>(0, left) + static_cast<std::int64_t>(cpu_memory().cached);
 }
 
-MemoryScope::~MemoryScope() = default;
+void CpuSupport::release_cached_memory(at::Device /*device*/) const { empty_cpu_cache(); }
 
-std::int64_t MemoryScope::peak() const {
-  if (!device_.is_cpu()) return allocated_bytes(device_, /*peak=*/true) - before_;
-  return report_ ? report_->peak : 0;
+std::unique_ptr<MemoryScope> CpuSupport::count_memory(at::Device /*device*/, std::int64_t limit) const {
+  return std::make_unique<HostMemoryScope>(limit);
 }
 
 }  // namespace composer

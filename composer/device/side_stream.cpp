@@ -1,4 +1,4 @@
-#include "composer/step/side_stream.h"
+#include "composer/device/side_stream.h"
 
 #include <algorithm>
 #include <mutex>

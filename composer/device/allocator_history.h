@@ -1,14 +1,13 @@
 #pragma once
-// The history of the CUDA caching allocator. Internal to MemorySnapshot and OOMObserver.
+// What a device's allocator has done lately, for who looks for memory.
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
-#include <c10/core/Device.h>
-
-namespace composer::callbacks {
+namespace composer {
 
 class AllocatorHistory {
  public:
@@ -32,8 +31,4 @@ class SharedHistory {
   std::multiset<std::int64_t> entries_;  // that those want who have started it
 };
 
-// A user of the one history of this process. Null unless `device` is a CUDA device and the program contains
-// libtorch_cuda.
-std::unique_ptr<AllocatorHistory> allocator_history_of(c10::Device device);
-
-}  // namespace composer::callbacks
+}  // namespace composer

@@ -1,5 +1,3 @@
-#include "composer/dist/nccl/nccl.h"
-
 #include <chrono>
 #include <exception>
 #include <string>
@@ -9,7 +7,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-namespace composer::dist::nccl {
+#include "composer/device/collectives.h"
+
+namespace composer::cuda {
 namespace {
 
 template <class Function>
@@ -27,15 +27,16 @@ const char* text_of_error(Function&& function) {
 }
 
 }  // namespace
-}  // namespace composer::dist::nccl
+}  // namespace composer::cuda
 
 extern "C" {
 
-[[gnu::visibility("default")]] int composer_nccl_torch_version() { return composer::dist::nccl::TORCH; }
+[[gnu::visibility("default")]] int composer_collectives_torch_version() { return composer::collectives::TORCH; }
 
-[[gnu::visibility("default")]] const char* composer_nccl_attach(c10d::Store* store, c10d::ProcessGroup* group, int rank,
-                                                                int size, int device, std::int64_t timeout_ms) {
-  return composer::dist::nccl::text_of_error([&] {
+[[gnu::visibility("default")]] const char* composer_collectives_attach(c10d::Store* store, c10d::ProcessGroup* group,
+                                                                       int rank, int size, int device,
+                                                                       std::int64_t timeout_ms) {
+  return composer::cuda::text_of_error([&] {
     c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
     const auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = std::chrono::milliseconds(timeout_ms);
@@ -47,11 +48,11 @@ extern "C" {
   });
 }
 
-[[gnu::visibility("default")]] const char* composer_nccl_abort(c10d::ProcessGroup* group) {
-  return composer::dist::nccl::text_of_error([&] { group->getBackend(c10::DeviceType::CUDA)->abort(); });
+[[gnu::visibility("default")]] const char* composer_collectives_abort(c10d::ProcessGroup* group) {
+  return composer::cuda::text_of_error([&] { group->getBackend(c10::DeviceType::CUDA)->abort(); });
 }
 
-[[gnu::visibility("default")]] const char* composer_nccl_shutdown(c10d::ProcessGroup* group) {
-  return composer::dist::nccl::text_of_error([&] { group->getBackend(c10::DeviceType::CUDA)->shutdown(); });
+[[gnu::visibility("default")]] const char* composer_collectives_shutdown(c10d::ProcessGroup* group) {
+  return composer::cuda::text_of_error([&] { group->getBackend(c10::DeviceType::CUDA)->shutdown(); });
 }
 }

@@ -1,15 +1,15 @@
-// GpuReader: NVML by dlopen, so that the library needs no CUDA headers and runs where there is no driver.
-#include <algorithm>
+// NVML by dlopen, so that the library needs no CUDA headers and runs where there is no driver.
+#include "composer/device/cuda/gpu_reader.h"
+
 #include <array>
 #include <charconv>
 #include <dlfcn.h>
 #include <string>
 
-#include "composer/callbacks/system_readings.h"
 #include "composer/core/error.h"
 #include "composer/util/environment.h"
 
-namespace composer::callbacks {
+namespace composer::cuda {
 // Names and layouts here are as in nvml.h, where NVIDIA does not change them.
 struct Utilization {
   unsigned int gpu, memory;  // in per cent
@@ -123,4 +123,4 @@ std::unique_ptr<GpuReader> gpu_reader_of(c10::Device device) {
   return std::make_unique<GpuReader>("libnvidia-ml.so.1", name);
 }
 
-}  // namespace composer::callbacks
+}  // namespace composer::cuda

@@ -1,0 +1,12 @@
+// In the place of toolkit.cpp where there is no CUDA to build it with.
+#include "composer/device/cuda/toolkit.h"
+
+namespace composer::cuda {
+
+bool has_toolkit() { return false; }
+
+std::unique_ptr<DeviceGraph> make_graph() { return nullptr; }
+
+std::string name_of_gpu(at::Device device) { return device.str(); }
+
+}  // namespace composer::cuda
