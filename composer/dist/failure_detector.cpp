@@ -1,7 +1,6 @@
 #include "composer/dist/failure_detector.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <utility>
 
@@ -33,21 +32,11 @@ Verdict decode(const std::string& text) {
 FailureDetector::FailureDetector(const DetectorRules& rules, int rank, int size, int store_rank, Time now)
     : rules_(rules),
       rank_(rank),
-      size_(size),
       store_rank_(store_rank),
-      now_(now),
-      heard_real_(now),
-      peers_(static_cast<std::size_t>(size)) {}
-
-// A step of the clock counts only up to a part of the limit. A longer one means that this process was suspended.
-void FailureDetector::advance(Time now) {
-  const Time step = std::max(now - now_, Time(0)), most = rules_.dead_after / 4;
-  now_ = std::max(now, now_);
-  awake_ += std::min(step, most);
-  if (step <= most) return;
-  suspended_ = step;
-  suspended_until_ = awake_;
-}
+      clock_(rules.dead_after / 4, now),
+      heard_(clock_.now()),
+      ranks_(size, rank, rules.dead_after),
+      wait_(size) {}
 
 FailureDetector::Time FailureDetector::long_gap() const {
   return std::max(rules_.dead_after - 2 * rules_.heartbeat, rules_.dead_after / 2);
@@ -59,102 +48,64 @@ std::string FailureDetector::name_of(int rank) const {
 }
 
 std::string FailureDetector::position_of(int rank) const {
-  if (rank < 0 || peers_[static_cast<std::size_t>(rank)].position.empty()) return {};
-  return kPosition + peers_[static_cast<std::size_t>(rank)].position;
+  if (rank < 0 || ranks_[rank].position.empty()) return {};
+  return kPosition + ranks_[rank].position;
 }
 
 FailureDetector::Turn FailureDetector::turn(std::string_view position, std::uint64_t calls) {
-  if (calls != std::exchange(calls_, calls))
-    for (Peer& peer : peers_) peer.finished = Time(0);
-  if (phase_ != WORKING || proposal_ || verdict_) ++hurried_;
-  writing_ = phase_;
-  Turn turn{join(++turns_, ' ', static_cast<char>(phase_), calls_ / 2, ' ', position), std::nullopt};
-  if (in_force_ || phase_ == LEFT) return turn;
-  if (proposal_)
-    turn.proposal = encode(*proposal_);
+  wait_.at(calls);
+  if (own_.phase() != RankPhase::WORKING || !judged_.is_open()) ++hurried_;
+  Turn turn{own_.next(wait_.ended(), position), std::nullopt};
+  if (judged_.in_force() || own_.phase() == RankPhase::LEFT) return turn;
+  if (judged_.proposal())
+    turn.proposal = encode(*judged_.proposal());
   else if (all_bye_)
     turn.proposal = kFinished;
   return turn;
 }
 
-void FailureDetector::note_gap(Time real, Time awake) {
-  if (real < long_gap()) return;
-  gap_ = {real - awake > awake ? rank_ : store_rank_, real};
-  for (Peer& peer : peers_) peer.news = 0;
-}
-
-void FailureDetector::read_beat(Peer& peer, const std::string& beat) {
-  peer.beat = beat;
-  peer.silence = Time(0);
-  peer.news = std::min(peer.news + 1, kEnoughNews);
-  const std::size_t space = beat.find(' ');
-  if (space == std::string::npos || space + 2 >= beat.size()) return;
-  peer.phase = static_cast<Phase>(beat[space + 1]);
-  const char* end = beat.data() + beat.size();
-  const char* rest = std::from_chars(beat.data() + space + 2, end, peer.collectives).ptr;
-  peer.position.assign(rest == end ? rest : rest + 1, end);
-}
-
 void FailureDetector::heard(Time now, const std::vector<std::string>& beats, const std::string& verdict) {
-  advance(now);
-  const Time awake = awake_ - heard_awake_;
-  note_gap(now_ - heard_real_, awake);
-  heard_real_ = now_;
-  heard_awake_ = awake_;
-  written_ = writing_;
-  for (int rank = 0; rank < size_; ++rank) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    const std::string& beat = beats[static_cast<std::size_t>(rank)];
-    if (beat != peer.beat)
-      read_beat(peer, beat);
-    else
-      peer.silence += std::min(awake, rules_.dead_after * 3 / 4);  // one late answer proves nothing
+  clock_.advance(now);
+  const AwakeClock::Moment waited = clock_.now() - heard_;
+  heard_ = clock_.now();
+  if (waited.real >= long_gap()) {
+    gap_ = waited;
+    ranks_.note_gap();
   }
-  if (verdict == kFinished && phase_ != LEFT) {
-    phase_ = LEFT;
-    left_at_ = awake_;
+  own_.stored();
+  ranks_.read(beats, waited.awake);
+  if (verdict == kFinished && own_.phase() != RankPhase::LEFT) {
+    own_.enter(RankPhase::LEFT);
+    left_at_ = clock_.awake();
   }
-  if (phase_ == LEFT) return wait_for_others();
-  if (verdict != kNone && !in_force_) {
-    in_force_ = true;
-    phase_ = TOLD;
-    decide(decode(verdict));
+  if (own_.phase() == RankPhase::LEFT) return wait_for_others();
+  if (verdict != kNone && !judged_.in_force()) {
+    own_.enter(RankPhase::TOLD);
+    judged_.enforce(decode(verdict), clock_.awake());
   }
-  if (verdict_ && !in_force_) proposal_ = verdict_;  // the store answers again after all
-  if (verdict_ || proposal_) return;
+  judged_.propose_own_verdict();
+  if (!judged_.is_open()) return;
   accuse();
-  if (!proposal_) accuse_itself(awake);
+  accuse_itself(waited.awake);
   // Not before the store has said so, else one rank could finish while another accuses.
-  all_bye_ = phase_ == BYE && all_others([](const Peer& peer) { return peer.phase == BYE || peer.phase == LEFT; });
-}
-
-template <class Property>
-bool FailureDetector::all_others(Property&& holds) const {
-  for (int rank = 0; rank < size_; ++rank)
-    if (rank != rank_ && !holds(peers_[static_cast<std::size_t>(rank)])) return false;
-  return true;
+  all_bye_ = own_.phase() == RankPhase::BYE && ranks_.all_others([this](int rank) {
+    return ranks_[rank].phase == RankPhase::BYE || ranks_[rank].phase == RankPhase::LEFT;
+  });
 }
 
 void FailureDetector::accuse() {
-  int lost = rank_;
-  for (int rank = 0; rank < size_; ++rank) {
-    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    if (rank == rank_ || peer.phase != WORKING || !is_lost(peer)) continue;
-    if (lost == rank_ || peer.silence > peers_[static_cast<std::size_t>(lost)].silence) lost = rank;
-  }
-  if (lost == rank_) return;
-  const Peer& peer = peers_[static_cast<std::size_t>(lost)];
-  if (peer.news < kEnoughNews)
-    proposal_ = blame_gap();
-  else
-    proposal_ = Verdict{lost, join("rank ", lost, " gave no heartbeat for ", seconds_to_tenths(peer.silence),
-                                   " (killed, stopped or cut off)", position_of(lost))};
+  const int lost = ranks_.longest_lost();
+  if (lost < 0) return;
+  if (!ranks_.has_enough_news(lost)) return judged_.propose(blame_gap());
+  judged_.propose({lost, join("rank ", lost, " gave no heartbeat for ", seconds_to_tenths(ranks_[lost].silence),
+                              " (killed, stopped or cut off)", position_of(lost))});
 }
 
 Verdict FailureDetector::blame_gap() const {
-  if (gap_.rank == rank_) return blame_suspension(gap_.length);
-  return {gap_.rank,
-          join(name_of(gap_.rank), " did not answer for ", seconds_to_tenths(gap_.length), position_of(gap_.rank))};
+  const bool was_suspended = gap_.real - gap_.awake > gap_.awake;
+  if (was_suspended || rank_ == store_rank_) return blame_suspension(gap_.real);
+  return {store_rank_,
+          join(name_of(store_rank_), " did not answer for ", seconds_to_tenths(gap_.real), position_of(store_rank_))};
 }
 
 Verdict FailureDetector::blame_suspension(Time length) const {
@@ -162,118 +113,89 @@ Verdict FailureDetector::blame_suspension(Time length) const {
           join("rank ", rank_, " was suspended for ", seconds_to_tenths(length), ", and the others ended without it")};
 }
 
-// The store is kept until all others have left too, or are silent.
-void FailureDetector::wait_for_others() {
-  if (written_ != LEFT) return;
-  left_ = !serves() || awake_ - left_at_ > 2 * rules_.dead_after ||
-          all_others([&](const Peer& peer) { return peer.phase == LEFT || is_lost(peer); });
+// A rank that has finished may fail yet.
+void FailureDetector::accuse_itself(Time waited) {
+  if (!judged_.is_open()) return;
+  const int finished = wait_.add(waited, ranks_, rules_.dead_after + rules_.farewell);
+  if (finished < 0) return;
+  judged_.propose(
+      {rank_, join("rank ", rank_, " waits for rank ", finished, ", which has finished", kOfAll, position_of(rank_))});
 }
 
-void FailureDetector::decide(const Verdict& verdict) {
-  if (verdict_) return;
-  verdict_ = verdict;
-  verdict_at_ = awake_;
+// The store is kept until all others have left too, or are silent.
+void FailureDetector::wait_for_others() {
+  if (!own_.is_stored(RankPhase::LEFT)) return;
+  left_ = !serves() || clock_.awake() - left_at_ > 2 * rules_.dead_after ||
+          ranks_.all_others([this](int rank) { return ranks_[rank].phase == RankPhase::LEFT || ranks_.is_lost(rank); });
 }
 
 void FailureDetector::store_failed(Time now, const std::string& why) {
-  advance(now);
+  clock_.advance(now);
   store_failed_ = true;
-  if (phase_ == LEFT) left_ = true;  // it ended because all had left
-  if (left_ || verdict_) return;
-  if (proposal_ && proposal_->rank == rank_)
-    decide(*proposal_);
-  else if (suspended_ >= long_gap() && awake_ - suspended_until_ < rules_.dead_after)
-    decide(blame_suspension(suspended_));
+  if (own_.phase() == RankPhase::LEFT) left_ = true;  // it ended because all had left
+  if (left_ || verdict()) return;
+  const std::optional<Time> suspended = clock_.suspended_within(rules_.dead_after);
+  if (judged_.proposal() && judged_.proposal()->rank == rank_)
+    decide(*judged_.proposal());
+  else if (suspended && *suspended >= long_gap())
+    decide(blame_suspension(*suspended));
   else
     decide({store_rank_, join(name_of(store_rank_), " is gone (", why, ")", position_of(store_rank_))});
 }
 
 FailureDetector::Time FailureDetector::pause() const {
-  const bool hurry = phase_ != WORKING || verdict_ || (proposal_ && !in_force_);
+  const bool hurry = own_.phase() != RankPhase::WORKING || verdict() || (judged_.proposal() && !judged_.in_force());
   return hurry ? std::min(rules_.heartbeat, Time(10) * (1 + hurried_ / 8)) : rules_.heartbeat;
 }
 
 bool FailureDetector::needs_turns() const { return !store_failed_ && !left_; }
 
-// A rank that has finished takes part in no collective any more. It may have ended this one already: not all operations
-// wait for all ranks.
-void FailureDetector::accuse_itself(Time waited) {
-  if (calls_ % 2 == 0) return;
-  for (int rank = 0; rank < size_; ++rank) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    if (rank == rank_ || peer.phase != BYE || peer.collectives > calls_ / 2) continue;
-    peer.finished += waited;
-    if (peer.finished <= rules_.dead_after + rules_.farewell) continue;  // it may fail yet
-    proposal_ = Verdict{
-        rank_, join("rank ", rank_, " waits for rank ", rank, ", which has finished", kOfAll, position_of(rank_))};
-    return;
-  }
-}
-
 FailureDetector::Action FailureDetector::tick(Time now) {
-  advance(now);
-  const Time unanswered = awake_ - heard_awake_;
-  if (!verdict_ && needs_turns() && unanswered > rules_.dead_after) {
-    if (phase_ == LEFT)
+  clock_.advance(now);
+  const Time unanswered = clock_.awake() - heard_.awake;
+  if (!verdict() && needs_turns() && unanswered > rules_.dead_after) {
+    if (own_.phase() == RankPhase::LEFT)
       left_ = true;
     else
       decide({store_rank_, join(name_of(store_rank_), " has not answered for ", seconds_to_tenths(unanswered),
                                 position_of(store_rank_))});
   }
-  if (!verdict_) return Action::NONE;
+  if (!verdict()) return Action::NONE;
   if (!aborted_) {
     aborted_ = true;
     return Action::ABORT;
   }
-  const bool late = awake_ - verdict_at_ > (taken_ ? rules_.grace : rules_.unwind);
+  const bool late = judged_.age(clock_.awake()) > (taken_ ? rules_.grace : rules_.unwind);
   return rules_.may_exit && late && may_end() ? Action::EXIT : Action::NONE;
 }
 
 bool FailureDetector::may_end() const {
-  if (store_failed_ || !in_force_) return true;
-  const Time since = awake_ - verdict_at_;
-  if (!serves()) return written_ == TOLD || since > 2 * rules_.heartbeat;
+  if (store_failed_ || !judged_.in_force()) return true;
+  const Time since = judged_.age(clock_.awake());
+  if (!serves()) return own_.is_stored(RankPhase::TOLD) || since > 2 * rules_.heartbeat;
   if (since > rules_.dead_after + 2 * rules_.heartbeat) return true;
-  for (int rank = 0; rank < size_; ++rank) {
-    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    const bool needs_store = peer.phase != TOLD && peer.phase != LEFT && !is_lost(peer);
-    if (rank != rank_ && rank != verdict_->rank && needs_store) return false;
-  }
-  return true;
+  return ranks_.all_others([this](int rank) {
+    const RankPhase phase = ranks_[rank].phase;
+    const bool needs_store = phase != RankPhase::TOLD && phase != RankPhase::LEFT && !ranks_.is_lost(rank);
+    return rank == verdict()->rank || !needs_store;
+  });
 }
 
 void FailureDetector::fail(const std::string& why, const std::string& position) {
   taken_ = true;
-  if (verdict_ || proposal_) return;
   const bool says_where = position.empty() || why.find(position) != std::string::npos;
-  proposal_ = Verdict{rank_, join("rank ", rank_, " failed: ", why, says_where ? "" : kPosition + position)};
+  judged_.propose({rank_, join("rank ", rank_, " failed: ", why, says_where ? "" : kPosition + position)});
 }
 
 void FailureDetector::timed_out() {
-  const std::string& mine = peers_[static_cast<std::size_t>(rank_)].position;
-  int elsewhere = -1;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (peers_[static_cast<std::size_t>(rank)].position == mine) continue;
-    if (elsewhere >= 0) return;
-    elsewhere = rank;
-  }
-  if (elsewhere < 0 || verdict_ || proposal_) return;
-  proposal_ = Verdict{elsewhere, join("rank ", elsewhere, " hangs or is late: it took no part in a collective",
-                                      position_of(elsewhere), ", and the others waited at ", mine)};
+  const int elsewhere = ranks_.only_one_elsewhere();
+  if (elsewhere < 0) return;
+  judged_.propose({elsewhere, join("rank ", elsewhere, " hangs or is late: it took no part in a collective",
+                                   position_of(elsewhere), ", and the others waited at ", ranks_[rank_].position)});
 }
 
 void FailureDetector::leave() {
-  if (phase_ == WORKING && !taken_) phase_ = BYE;
-}
-
-std::string FailureDetector::positions() const {
-  std::string text;
-  for (int rank = 0; rank < size_; ++rank) {
-    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    const std::string position = peer.position.empty() ? "unknown" : peer.position;
-    text += join(rank > 0 ? "; " : "", "rank ", rank, ": ", peer.phase == BYE ? "has called shutdown()" : position);
-  }
-  return text;
+  if (own_.phase() == RankPhase::WORKING && !taken_) own_.enter(RankPhase::BYE);
 }
 
 }  // namespace composer::dist

@@ -6,13 +6,11 @@
 #include <string_view>
 #include <vector>
 
-namespace composer::dist {
+#include "composer/dist/awake_clock.h"
+#include "composer/dist/heartbeats.h"
+#include "composer/dist/judgement.h"
 
-// Which rank is to blame for the end of all, and what is known of it. -1: none of the ranks.
-struct Verdict {
-  int rank = -1;
-  std::string text;
-};
+namespace composer::dist {
 
 struct DetectorRules {
   std::chrono::milliseconds dead_after{5000};  // silence after which a rank is lost
@@ -24,7 +22,8 @@ struct DetectorRules {
 };
 
 // The decisions of one rank about the life of all: a state machine without threads, clocks or sockets. Its owner reads
-// the clock, talks to the store and carries out the actions, one call at a time.
+// the clock, talks to the store and carries out the actions, one call at a time: it has no lock, and Watchdog's mutex
+// guards it as a whole, with all of its fields.
 //
 // Each rank writes a heartbeat into the store and reads those of all. A rank whose heartbeat stays the same for
 // `dead_after` on the reader's clock is lost. The reader proposes a verdict; the store keeps the first one, and all
@@ -68,45 +67,20 @@ class FailureDetector {
   void timed_out();
   void leave();                   // this rank has finished its work
   void take() { taken_ = true; }  // the main thread knows the verdict and unwinds
-  const std::optional<Verdict>& verdict() const { return verdict_; }
+  const std::optional<Verdict>& verdict() const { return judged_.verdict(); }
   bool has_left() const { return left_; }  // after leave(): all ranks have finished, and this process may end
   // How long the main thread waits for a verdict after a collective has failed.
   // On the clock awake(), which leaves out the time that this process was suspended.
-  Time awake() const { return awake_; }
+  Time awake() const { return clock_.awake(); }
   Time patience() const { return 2 * rules_.dead_after + 4 * rules_.heartbeat; }
-  bool may_end() const;           // after a verdict: the others know it, or cannot be reached
-  std::string positions() const;  // of all ranks, for a message
+  bool may_end() const;  // after a verdict: the others know it, or cannot be reached
+  std::string positions() const { return ranks_.positions(); }  // of all ranks, for a message
 
  private:
-  // WORKING until leave(), then BYE. When all are BYE, the store's verdict becomes kFinished, and then each is LEFT.
-  // TOLD: knows that the verdict names a rank.
-  enum Phase : char { WORKING = 'w', TOLD = 'v', BYE = 'b', LEFT = 'l' };
-  // After a gap, heartbeats that were on their way may still arrive from a rank that has ended: one that was not read
-  // before the gap, and one that was not delivered.
-  static constexpr int kEnoughNews = 3;
-  struct Peer {
-    std::string beat, position;
-    Phase phase = WORKING;
-    std::uint64_t collectives = 0;  // that it has ended
-    Time silence{0};
-    Time finished{0};        // for how long it has been BYE, while this rank waits for it in one collective
-    int news = kEnoughNews;  // changes of the heartbeat since the last gap
-  };
-  struct Gap {  // a long time without news, after which the silence of others is not their fault
-    int rank = -1;
-    Time length{0};
-  };
-
-  void advance(Time now);
-  void note_gap(Time real, Time awake);
-  void read_beat(Peer& peer, const std::string& beat);
   void accuse();
   void accuse_itself(Time waited);
   void wait_for_others();
-  void decide(const Verdict& verdict);
-  template <class Property>
-  bool all_others(Property&& holds) const;
-  bool is_lost(const Peer& peer) const { return peer.silence > rules_.dead_after; }
+  void decide(const Verdict& verdict) { judged_.decide(verdict, clock_.awake()); }
   bool serves() const { return rank_ == store_rank_; }
   Time long_gap() const;
   std::string name_of(int rank) const;
@@ -115,23 +89,24 @@ class FailureDetector {
   Verdict blame_suspension(Time length) const;
 
   const DetectorRules rules_;
-  const int rank_, size_, store_rank_;
+  const int rank_;
+  const int store_rank_;
 
-  Time now_, awake_{0};
-  Time heard_real_, heard_awake_{0};
-  Time suspended_{0}, suspended_until_{0};  // the last suspension: its length, and its end on the clock awake_
-  Gap gap_;
-  std::vector<Peer> peers_;
+  AwakeClock clock_;
+  AwakeClock::Moment heard_;  // when the store answered last
+  AwakeClock::Moment gap_;    // the last long time without an answer
+  Heartbeats ranks_;
+  OwnBeats own_;
+  CollectiveWait wait_;
+  Judgement judged_;
 
-  std::uint64_t turns_ = 0, calls_ = 0;
-  int hurried_ = 0;
-  Phase phase_ = WORKING, written_ = WORKING;  // written_: the last that the store is known to have
-  Phase writing_ = WORKING;
-  std::optional<Verdict> proposal_, verdict_;
-  bool all_bye_ = false;
-  bool in_force_ = false;  // the verdict is the store's
-  bool store_failed_ = false, taken_ = false, left_ = false, aborted_ = false;
-  Time verdict_at_{0}, left_at_{0};  // on the clock awake_
+  int hurried_ = 0;       // turns that could not wait for the next heartbeat
+  bool all_bye_ = false;  // as this rank sees it: it says so to the store
+  bool store_failed_ = false;
+  bool taken_ = false;
+  bool aborted_ = false;
+  bool left_ = false;
+  Time left_at_{0};  // awake
 };
 
 }  // namespace composer::dist
