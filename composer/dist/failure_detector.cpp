@@ -34,13 +34,9 @@ FailureDetector::FailureDetector(const DetectorRules& rules, int rank, int size,
       rank_(rank),
       store_rank_(store_rank),
       clock_(rules.dead_after / 4, now),
-      heard_(clock_.now()),
+      store_(std::max(rules.dead_after - 2 * rules.heartbeat, rules.dead_after / 2), clock_.now()),
       ranks_(size, rank, rules.dead_after),
       wait_(size) {}
-
-FailureDetector::Time FailureDetector::long_gap() const {
-  return std::max(rules_.dead_after - 2 * rules_.heartbeat, rules_.dead_after / 2);
-}
 
 std::string FailureDetector::name_of(int rank) const {
   if (rank < 0) return "the launcher's store";
@@ -66,12 +62,8 @@ FailureDetector::Turn FailureDetector::turn(std::string_view position, std::uint
 
 void FailureDetector::heard(Time now, const std::vector<std::string>& beats, const std::string& verdict) {
   clock_.advance(now);
-  const AwakeClock::Moment waited = clock_.now() - heard_;
-  heard_ = clock_.now();
-  if (waited.real >= long_gap()) {
-    gap_ = waited;
-    ranks_.note_gap();
-  }
+  const AwakeClock::Moment waited = store_.answered(clock_.now());
+  if (store_.is_long(waited.real)) ranks_.note_gap();
   own_.stored();
   ranks_.read(beats, waited.awake);
   if (verdict == kFinished && own_.phase() != RankPhase::LEFT) {
@@ -102,10 +94,11 @@ void FailureDetector::accuse() {
 }
 
 Verdict FailureDetector::blame_gap() const {
-  const bool was_suspended = gap_.real - gap_.awake > gap_.awake;
-  if (was_suspended || rank_ == store_rank_) return blame_suspension(gap_.real);
+  const auto& [real, awake] = store_.gap();
+  const bool was_suspended = real - awake > awake;
+  if (was_suspended || serves()) return blame_suspension(real);
   return {store_rank_,
-          join(name_of(store_rank_), " did not answer for ", seconds_to_tenths(gap_.real), position_of(store_rank_))};
+          join(name_of(store_rank_), " did not answer for ", seconds_to_tenths(real), position_of(store_rank_))};
 }
 
 Verdict FailureDetector::blame_suspension(Time length) const {
@@ -131,13 +124,13 @@ void FailureDetector::wait_for_others() {
 
 void FailureDetector::store_failed(Time now, const std::string& why) {
   clock_.advance(now);
-  store_failed_ = true;
+  store_.lose();
   if (own_.phase() == RankPhase::LEFT) left_ = true;  // it ended because all had left
   if (left_ || verdict()) return;
   const std::optional<Time> suspended = clock_.suspended_within(rules_.dead_after);
   if (judged_.proposal() && judged_.proposal()->rank == rank_)
     decide(*judged_.proposal());
-  else if (suspended && *suspended >= long_gap())
+  else if (suspended && store_.is_long(*suspended))
     decide(blame_suspension(*suspended));
   else
     decide({store_rank_, join(name_of(store_rank_), " is gone (", why, ")", position_of(store_rank_))});
@@ -148,11 +141,11 @@ FailureDetector::Time FailureDetector::pause() const {
   return hurry ? std::min(rules_.heartbeat, Time(10) * (1 + hurried_ / 8)) : rules_.heartbeat;
 }
 
-bool FailureDetector::needs_turns() const { return !store_failed_ && !left_; }
+bool FailureDetector::needs_turns() const { return !store_.is_lost() && !left_; }
 
 FailureDetector::Action FailureDetector::tick(Time now) {
   clock_.advance(now);
-  const Time unanswered = clock_.awake() - heard_.awake;
+  const Time unanswered = store_.unanswered(clock_.now());
   if (!verdict() && needs_turns() && unanswered > rules_.dead_after) {
     if (own_.phase() == RankPhase::LEFT)
       left_ = true;
@@ -161,16 +154,13 @@ FailureDetector::Action FailureDetector::tick(Time now) {
                                 position_of(store_rank_))});
   }
   if (!verdict()) return Action::NONE;
-  if (!aborted_) {
-    aborted_ = true;
-    return Action::ABORT;
-  }
+  if (judged_.act_once()) return Action::ABORT;
   const bool late = judged_.age(clock_.awake()) > (taken_ ? rules_.grace : rules_.unwind);
   return rules_.may_exit && late && may_end() ? Action::EXIT : Action::NONE;
 }
 
 bool FailureDetector::may_end() const {
-  if (store_failed_ || !judged_.in_force()) return true;
+  if (store_.is_lost() || !judged_.in_force()) return true;
   const Time since = judged_.age(clock_.awake());
   if (!serves()) return own_.is_stored(RankPhase::TOLD) || since > 2 * rules_.heartbeat;
   if (since > rules_.dead_after + 2 * rules_.heartbeat) return true;

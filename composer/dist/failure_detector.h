@@ -9,6 +9,7 @@
 #include "composer/dist/awake_clock.h"
 #include "composer/dist/heartbeats.h"
 #include "composer/dist/judgement.h"
+#include "composer/dist/store_contact.h"
 
 namespace composer::dist {
 
@@ -82,7 +83,6 @@ class FailureDetector {
   void wait_for_others();
   void decide(const Verdict& verdict) { judged_.decide(verdict, clock_.awake()); }
   bool serves() const { return rank_ == store_rank_; }
-  Time long_gap() const;
   std::string name_of(int rank) const;
   std::string position_of(int rank) const;
   Verdict blame_gap() const;
@@ -93,8 +93,7 @@ class FailureDetector {
   const int store_rank_;
 
   AwakeClock clock_;
-  AwakeClock::Moment heard_;  // when the store answered last
-  AwakeClock::Moment gap_;    // the last long time without an answer
+  StoreContact store_;
   Heartbeats ranks_;
   OwnBeats own_;
   CollectiveWait wait_;
@@ -102,9 +101,7 @@ class FailureDetector {
 
   int hurried_ = 0;       // turns that could not wait for the next heartbeat
   bool all_bye_ = false;  // as this rank sees it: it says so to the store
-  bool store_failed_ = false;
   bool taken_ = false;
-  bool aborted_ = false;
   bool left_ = false;
   Time left_at_{0};  // awake
 };

@@ -39,12 +39,14 @@ class Judgement {
   const std::optional<Verdict>& proposal() const { return proposal_; }
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool in_force() const { return in_force_; }
-  Time age(Time now) const { return now - decided_at_; }  // of the verdict
+  Time age(Time now) const { return now - decided_at_; }    // of the verdict
+  bool act_once() { return !std::exchange(acted_, true); }  // on the verdict: true the first time
 
  private:
   std::optional<Verdict> proposal_;
   std::optional<Verdict> verdict_;
   bool in_force_ = false;
+  bool acted_ = false;
   Time decided_at_{0};
 };
 

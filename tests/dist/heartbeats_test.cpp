@@ -7,6 +7,7 @@
 
 #include "composer/dist/awake_clock.h"
 #include "composer/dist/judgement.h"
+#include "composer/dist/store_contact.h"
 #include "tests/support/doctest.h"
 
 namespace composer::dist::heartbeats_test {
@@ -37,6 +38,20 @@ TEST_CASE("an awake clock counts a step up to its limit, and takes a longer one 
   CHECK_FALSE(clock.suspended_within(Time(500)));
 }
 
+TEST_CASE("the contact to the store keeps its last long gap, on both clocks") {
+  StoreContact store(Time(4000), {Time(100), Time(0)});
+  CHECK(store.answered({Time(600), Time(500)}).real == Time(500));
+  CHECK(store.gap().real == Time(0));
+  CHECK(store.unanswered({Time(4600), Time(1750)}) == Time(1250));
+  CHECK(store.answered({Time(4600), Time(1750)}).awake == Time(1250));
+  CHECK(store.gap().real == Time(4000));
+  store.answered({Time(4700), Time(1850)});
+  CHECK(store.gap().awake == Time(1250));
+  CHECK_FALSE(store.is_lost());
+  store.lose();
+  CHECK(store.is_lost());
+}
+
 TEST_CASE("the first proposal stays, and a verdict is in force only if the store gave it") {
   Judgement judged;
   CHECK(judged.is_open());
@@ -57,6 +72,8 @@ TEST_CASE("the first proposal stays, and a verdict is in force only if the store
   CHECK(judged.in_force());
   CHECK(judged.verdict()->rank == 0);
   CHECK(judged.age(Time(300)) == Time(200));
+  CHECK(judged.act_once());
+  CHECK_FALSE(judged.act_once());
 }
 
 TEST_CASE("a phase is known to be stored once the heartbeat that was written with it is") {

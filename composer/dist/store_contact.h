@@ -1,0 +1,37 @@
+#pragma once
+#include <chrono>
+
+#include "composer/dist/awake_clock.h"
+
+namespace composer::dist {
+
+// What a rank knows of the store by its answers: when the last one came, the last long time without, and whether the
+// connection broke.
+class StoreContact {
+ public:
+  using Time = AwakeClock::Time;
+  using Moment = AwakeClock::Moment;
+
+  StoreContact(Time long_gap, const Moment& now) : long_gap_(long_gap), answered_(now) {}
+
+  bool is_long(Time time) const { return time >= long_gap_; }
+  // It has answered. Returns the time since its answer before.
+  Moment answered(const Moment& now) {
+    const Moment waited = now - answered_;
+    answered_ = now;
+    if (is_long(waited.real)) gap_ = waited;
+    return waited;
+  }
+  const Moment& gap() const { return gap_; }  // the last that was long
+  Time unanswered(const Moment& now) const { return (now - answered_).awake; }
+  void lose() { lost_ = true; }
+  bool is_lost() const { return lost_; }
+
+ private:
+  Time long_gap_;
+  Moment answered_;
+  Moment gap_;
+  bool lost_ = false;
+};
+
+}  // namespace composer::dist
