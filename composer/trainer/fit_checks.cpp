@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <set>
+#include <typeinfo>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Type.h>
 #include <torch/optim/optimizer.h>
 
+#include "composer/core/engine.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
 #include "composer/core/listed.h"
@@ -14,6 +17,8 @@
 #include "composer/core/state_dict.h"
 #include "composer/formats/weights.h"
 #include "composer/optim/any_optimizer.h"
+#include "composer/optim/named_optimizer.h"
+#include "composer/optim/optimizer_state.h"
 #include "composer/step/feed.h"
 
 namespace composer {
@@ -38,6 +43,21 @@ void check_limit(Time limit, const char* option, const OptionalTime& iteration_l
   if (limit.count() < 0) throw ConfigError(option, ": must be >= 0, got ", limit);
   if (limit.unit() == TimeUnit::ITERATION && !iteration_length)
     throw ConfigError(option, ": is ", limit, ", and no iteration ends without an iteration_length");
+}
+
+OptionalTime scaled_limit(const OptionalTime& limit, double ratio, bool has_schedulers, const char* where) {
+  if (ratio == 1) return limit;
+  if (!has_schedulers) throw ConfigError("scale_schedule_ratio: ", ratio, " has no effect without schedulers", where);
+  if (!limit) return limit;
+  const Time shorter = *limit * ratio;
+  if (shorter.count() == 0)
+    throw ConfigError("scale_schedule_ratio: ", ratio, " makes a max_duration of ", *limit, " nothing");
+  return shorter;
+}
+
+bool is_chosen(const Interval& eval_interval) {
+  if (eval_interval.function()) return true;
+  return eval_interval.time().as_double() != 0 && to_string(eval_interval.time()) != "1ep";
 }
 
 void check_has_optimizer(const State& state, bool given, const char* caller) {
@@ -73,6 +93,28 @@ void check_trains_all(const torch::nn::Module& model, const torch::optim::Optimi
                     ". The optimizer gets the parameters of modules that are replaced at INIT. Later, call its "
                     "replace_parameter(before, now) or add_param_group(). For what is not to be trained, set ",
                     "requires_grad to false");
+}
+
+void check_step_in_backward(const torch::optim::Optimizer& optimizer, const Engine& engine, StepsOtherwise how) {
+  const auto* ours = dynamic_cast<const optim::NamedOptimizer*>(&optimizer);
+  if (!ours || !ours->steps_in_backward()) return;
+  const char* option = nullptr;
+  if (!how.whole_batches) option = "device_train_microbatch_size";
+  if (how.scales_losses) option = "a grad_scaler, which amp_fp16 has";
+  if (how.tunes) option = "tune";
+  if (how.several_ranks) option = "several processes";
+  if (option) throw ConfigError("optimizer: step_in_backward does not go with ", option);
+  for (const auto& algorithm : engine.algorithms())
+    if (algorithm.events.contains(Event::AFTER_TRAIN_BATCH))
+      throw ConfigError("optimizer: step_in_backward leaves no gradients for ", algorithm.name,
+                        ", which runs at AFTER_TRAIN_BATCH");
+}
+
+void check_can_be_sharded(const torch::optim::Optimizer& optimizer, std::int64_t zero_stage) {
+  if (zero_stage == 0 || can_be_sharded(optimizer)) return;
+  throw ConfigError("distributed.zero_stage: ", c10::demangle(typeid(optimizer).name()),
+                    " may keep state of parameters that have no gradient, so its state cannot be divided among ranks; ",
+                    "use an optimizer of composer/optim, or torch::optim's SGD, Adam, AdamW or RMSprop");
 }
 
 void check_labels(const std::string& train_label, const std::vector<std::string>& eval_labels) {

@@ -22,6 +22,7 @@ namespace composer {
 struct FitOutline;
 struct State;
 struct WeightsReport;
+class Engine;
 class Feed;
 class StateDict;
 
@@ -31,11 +32,27 @@ constexpr const char* kOnlyAtEnd = "so only end() does it";
 // A limit of a run or fit: counted, and not before the start; in iterations only if these end.
 void check_limit(Time limit, const char* option, const OptionalTime& iteration_length);
 
+// What is left of a limit when schedules are scaled by `ratio`. `where` says in which call these would have to be.
+OptionalTime scaled_limit(const OptionalTime& limit, double ratio, bool has_schedulers, const char* where = "");
+
+// Neither the default nor off.
+bool is_chosen(const Interval& eval_interval);
+
 // Why there is no optimizer: none was `given`, or the model has nothing to train.
 void check_has_optimizer(const State& state, bool given, const char* caller);
 
 // Every trainable parameter of the model is in a group of the optimizer.
 void check_trains_all(const torch::nn::Module& model, const torch::optim::Optimizer& optimizer);
+
+// An optimizer that steps in backward changes the weights with the gradients of a microbatch, or of a trial.
+struct StepsOtherwise {
+  bool whole_batches, scales_losses, tunes, several_ranks;
+};
+void check_step_in_backward(const torch::optim::Optimizer& optimizer, const Engine& engine, StepsOtherwise how);
+
+// The state of the optimizer can be divided among ranks, if `zero_stage` asks for that: a rank steps one of which most
+// parameters have no gradient.
+void check_can_be_sharded(const torch::optim::Optimizer& optimizer, std::int64_t zero_stage);
 
 // No evaluator reports under the label of the training loader.
 void check_labels(const std::string& train_label, const std::vector<std::string>& eval_labels);

@@ -2,12 +2,19 @@
 #include <optional>
 #include <vector>
 
-#include "composer/trainer/impl.h"
+#include "composer/core/state.h"
+#include "composer/core/time.h"
+#include "composer/step/feed.h"
+#include "composer/step/metric_set.h"
+#include "composer/step/microbatch_size.h"
+#include "composer/trainer/evaluations.h"
+#include "composer/trainer/fit.h"
+#include "composer/trainer/learning_rates.h"
 
 namespace composer {
 
 // What a fit will be, before anything is changed.
-struct Trainer::Impl::FitPlan {
+struct FitPlan {
   Feed feed;
   Timestamp from;
   OptionalTime until, goal;  // goal: without what only this fit makes of it

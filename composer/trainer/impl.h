@@ -27,6 +27,7 @@
 #include "composer/trainer/checkpoints.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
+#include "composer/trainer/fit_planner.h"
 #include "composer/trainer/fits.h"
 #include "composer/trainer/learning_rates.h"
 #include "composer/trainer/process_scope.h"
@@ -44,8 +45,6 @@
 namespace composer {
 
 class Tuner;
-
-std::vector<std::string> labels_of(const std::vector<EvalRun>& runs);
 
 // Throws ConfigError for what can be told without a run; before any callback is opened.
 void check_options(const TrainerOptions& options, at::Device device);
@@ -100,25 +99,12 @@ struct Trainer::Impl {
     to_all ? engine.run_event(event) : engine.run_algorithms_alone(event);
   }
 
-  // setup.cpp: what options mean, and whether it can be done
-  struct FitPlan;
+  // setup.cpp: how options and plans come into force
   void set_up();
   void start_fit(const FitOptions& given, bool needs_loader);
-  // Throw ConfigError on all ranks, with the first difference, if they are told to do different things.
-  void check_ranks_at_init() const;
-  void check_ranks(Fits::Left left) const;
-  void check_ranks(const FitPlan& plan) const;
-  void check_ranks(const std::vector<EvalRun>& runs, std::int64_t subset_num_batches) const;  // of eval()
-  void check_ranks(const Feed& feed) const;                                                   // of predict()
-  FitPlan plan_lasting(const FitOptions& fit) const;
-  FitPlan plan_fit(const FitOptions& fit, Fits::Left left, bool needs_loader) const;
-  void check_plan(const FitPlan& plan, const std::vector<EvalRun>& runs, bool gives_batches) const;
   void commit(FitPlan plan);
   void commit_lasting(FitPlan& plan);
   void skip_fit(FitPlan plan);
-  OptionalTime goal_of(const FitOptions& fit, const Timestamp& from) const;
-  OptionalTime end_of(const FitOptions& fit, const OptionalTime& goal, const Timestamp& from, const Feed& feed,
-                      bool needs_limit) const;
   void join_ranks();
   void make_optimizer(optim::NamedParameters before_init);
   void check_first_batch();
@@ -126,7 +112,6 @@ struct Trainer::Impl {
   bool decides_products() const { return options.products != Products::TUNED || tuning.chosen || tunes(); }
   void finish_fit();
   void abandon_fit();
-  std::vector<EvalRun> make_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset) const;
   void declare_metrics();
   void log_hyperparameters();
   void log_algorithms();
@@ -235,6 +220,19 @@ struct Trainer::Impl {
   std::optional<RunLink> run_link;
   Checkpoints checkpoints;
   WeightsInUse weights_in_use{state, engine};
+  FitPlanner planner{.options = options,
+                     .ranks = ranks,
+                     .state = state,
+                     .engine = engine,
+                     .process = process,
+                     .train_step = train_step,
+                     .data = data,
+                     .rates = rates,
+                     .evaluations = evaluations,
+                     .settings = settings,
+                     .fits = fits,
+                     .resumption = resumption,
+                     .checkpoints = checkpoints};
   Engine engine;  // the last: callbacks that it closes may ask for all of the above
 };
 

@@ -1,13 +1,18 @@
-// What ranks compare, so that none waits for a message that another does not send, and their weights stay equal.
-// Which options these are, and why the others are free to differ, say their descriptions.
+// Which options ranks compare, and why the others are free to differ, say their descriptions.
+#include "composer/trainer/rank_options.h"
+
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "composer/core/listed.h"
+#include "composer/core/model_access.h"
 #include "composer/core/state_dict.h"
 #include "composer/step/metric_set.h"
+#include "composer/step/model_settings.h"
+#include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit_plan.h"
+#include "composer/trainer/ranks.h"
 #include "composer/trainer/trainer_options.h"
 #include "composer/util/exact_text.h"
 
@@ -48,15 +53,13 @@ void add_evaluators(ComparedLines& compared, const std::vector<EvalRun>& runs, b
 
 }  // namespace
 
-// Before INIT: what is loaded, what algorithms do there, and what rank 0 makes of its options for all. A rank may leave
-// that to rank 0.
-void Trainer::Impl::check_ranks_at_init() const {
+void check_same_options(const Ranks& ranks, const TrainerOptions& options, const InRun& run) {
   if (ranks.alone()) return;
   ComparedLines compared;
   for (const Option<TrainerOptions>& option : trainer_options()) {
     if (option.rules.compared != Compared::AT_INIT && option.rules.compared != Compared::AT_BOTH) continue;
     StateDict told;
-    option.tell_to(told, options, {state, data.feed(), rates.made()});
+    option.tell_to(told, options, run);
     for (const auto& [name, value] : std::as_const(told).entries()) {
       const std::string given = text_of(value), of_first = option.rules.left_to_first ? ranks.same(given) : "";
       compared.add(name, given.empty() ? of_first : given);
@@ -65,12 +68,11 @@ void Trainer::Impl::check_ranks_at_init() const {
   ranks.check_same("options", compared.lines);
 }
 
-// Else those that return at once leave the others alone.
-void Trainer::Impl::check_ranks(Fits::Left left) const {
+void check_same_fit(const Ranks& ranks, Fits::Left left, std::int64_t number) {
   if (ranks.alone()) return;
   ComparedLines compared;
   compared.add("call", "fit()");
-  compared.add("fits that were begun", fits.next);
+  compared.add("fits that were begun", number);
   compared.add("this one", left == Fits::Left::NOTHING
                                ? "returns at once, because it had ended or a signal has ended the program"
                            : left == Fits::Left::REST ? "goes on"
@@ -78,13 +80,14 @@ void Trainer::Impl::check_ranks(Fits::Left left) const {
   ranks.check_same("fit", compared.lines);
 }
 
-void Trainer::Impl::check_ranks(const FitPlan& plan) const {
+void check_same_plan(const Ranks& ranks, const FitPlan& plan, const Planned& planned) {
+  const TrainerOptions& options = planned.options;
   if (ranks.alone()) return;
   ComparedLines compared;
   for (const Option<TrainerOptions>& option : trainer_options()) {
     if (!is_compared(option.rules.compared, ranks.splits())) continue;
     StateDict told;
-    option.tell_to(told, options, {state, plan.feed, /*made_lr=*/{}});
+    option.tell_to(told, options, {planned.state, plan.feed, /*made_lr=*/{}});
     for (const auto& [name, value] : std::as_const(told).entries()) compared.add(name, text_of(value));
   }
   compared.add("max_duration", plan.until ? to_string(*plan.until) : "none");
@@ -94,20 +97,19 @@ void Trainer::Impl::check_ranks(const FitPlan& plan) const {
   compared.add("device_train_microbatch_size", is_auto ? "auto" : "a number");
   compared.add("train_dataloader_label", plan.feed ? plan.feed.label() : options.train_dataloader_label);
   if (ranks.splits() && plan.feed.num_batches()) compared.add("batches in train_dataloader", *plan.feed.num_batches());
-  const MetricSet& metrics = plan.metrics ? *plan.metrics : train_step.metrics();
-  compared.add("metrics of training", listed(metrics.names()));
-  add_options(compared, "train", metrics);
+  compared.add("metrics of training", listed(planned.metrics.names()));
+  add_options(compared, "train", planned.metrics);
   compared.add("learning rates", listed(plan.rates.base(), [](double rate) { return util::exact_text(rate); }));
   compared.add("factors of schedulers", plan.rates.schedules().outline(plan.from, plan.until, plan.feed.num_batches()));
-  add_evaluators(compared, plan.evaluators.empty() ? evaluations.runs() : plan.evaluators, ranks.splits());
-  if (ranks.zero_stage() > 0)
-    compared.add("save_folder", checkpoints.need_all_ranks() ? "set" : "none, or save_weights_only");
+  add_evaluators(compared, planned.runs, ranks.splits());
+  if (ranks.zero_stage() > 0) compared.add("save_folder", planned.saved_by_all ? "set" : "none, or save_weights_only");
   if (ranks.shards_checkpoints()) compared.add("save_ignore_keys", listed(options.save_ignore_keys));
-  for (std::string& line : settings.now(as_module(*state.model)).lines()) compared.lines.push_back(std::move(line));
+  for (std::string& line : planned.settings.now(as_module(*planned.state.model)).lines())
+    compared.lines.push_back(std::move(line));
   ranks.check_same("options", compared.lines);
 }
 
-void Trainer::Impl::check_ranks(const std::vector<EvalRun>& runs, std::int64_t subset_num_batches) const {
+void check_same_evaluation(const Ranks& ranks, const std::vector<EvalRun>& runs, std::int64_t subset_num_batches) {
   if (ranks.alone()) return;
   ComparedLines compared;
   compared.add("call", "eval()");
@@ -116,7 +118,7 @@ void Trainer::Impl::check_ranks(const std::vector<EvalRun>& runs, std::int64_t s
   ranks.check_same("eval", compared.lines);
 }
 
-void Trainer::Impl::check_ranks(const Feed& feed) const {
+void check_same_prediction(const Ranks& ranks, const Feed& feed) {
   if (ranks.alone()) return;
   ComparedLines compared;
   compared.add("call", "predict()");

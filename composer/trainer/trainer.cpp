@@ -25,8 +25,11 @@
 #include "composer/device/side_stream.h"
 #include "composer/kernels/gemm.h"
 #include "composer/optim/refit.h"
+#include "composer/trainer/eval_runs.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
+#include "composer/trainer/rank_options.h"
+#include "composer/trainer/trainer_options.h"
 #include "composer/util/random_text.h"
 
 namespace composer {
@@ -157,7 +160,7 @@ void Trainer::Impl::join_ranks() {
     if (options.cuda_graph)
       throw ConfigError("cuda_graph: is for one process; several reduce gradients while they train");
   });
-  check_ranks_at_init();
+  check_same_options(ranks, options, {state, data.feed(), rates.made()});
   ranks.shared_world()->use_device(state.device);
   state.seed = ranks.same(state.seed);
   state.run_name = ranks.same(state.run_name);
@@ -306,7 +309,8 @@ void Trainer::eval(EvalOptions options) {
   if (trainer.asides.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
   trainer.calls.require_no_trial("eval()");
   check_subset("eval", options.subset_num_batches);
-  std::vector<EvalRun> given = trainer.make_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1);
+  std::vector<EvalRun> given = eval_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1,
+                                         trainer.state, trainer.ranks, trainer.options.microbatch_memory);
   std::vector<EvalRun>& own = trainer.evaluations.runs();
   std::vector<EvalRun>& runs = given.empty() ? own : given;
   if (runs.empty())
@@ -317,7 +321,7 @@ void Trainer::eval(EvalOptions options) {
     if (std::ranges::any_of(own, [&](const EvalRun& other) { return other.feed.label() == run.feed.label(); }))
       warn(join("eval: the trainer has an evaluator with the label \"", run.feed.label(),
                 "\"; its metrics are overwritten, and what is measured here chooses no checkpoint"));
-  trainer.check_ranks(runs, options.subset_num_batches);
+  check_same_evaluation(trainer.ranks, runs, options.subset_num_batches);
   const bool was_asked = trainer.state.stop.pending();
   const bool by_program = !trainer.calls.busy();  // else a callback, whose fit a signal is to end
   trainer.located([&] {
@@ -338,7 +342,7 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
   if (options.return_outputs && loader && loader->shuffles())
     warn("predict: the loader shuffles, so the outputs are in another order than its samples; set shuffle = false");
   Feed feed = trainer.ranks.feed(dataloader, "predict", options.subset_num_batches);
-  trainer.check_ranks(feed);
+  check_same_prediction(trainer.ranks, feed);
   return trainer.located([&] { return trainer.predict(std::move(feed), options.return_outputs); });
 }
 
