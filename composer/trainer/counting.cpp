@@ -78,7 +78,7 @@ void Trainer::Impl::count_batch() {
   state.timestamp = state.timestamp.to_next_batch(counts.samples, counts.tokens, spent);
   fits.owed = {Owed::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
   rates.schedules().apply(state);
-  tell_late();
+  tuning.tell_late();
   if (!progress().limit_reached()) fit->source.stage_next();
 }
 
@@ -169,7 +169,7 @@ OwnRandom Trainer::Impl::random_aside(std::string_view label, std::int64_t call)
 // Random numbers of a rank other than 0 are those of its place in training, so that nothing has to be saved of them.
 void Trainer::Impl::draw_by_rank() {
   if (!ranks.first() || ranks.has_shards())
-    random.seed(hash64(rank_seed(state), static_cast<std::uint64_t>(state.timestamp.batch)));
+    process.random.seed(hash64(rank_seed(state), static_cast<std::uint64_t>(state.timestamp.batch)));
 }
 
 // Rank 0's, where ranks could have different answers: evaluations need all of them.

@@ -3,21 +3,28 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <torch/optim/optimizer.h>
 
+#include "composer/core/engine.h"
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/core/logger.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
+#include "composer/device/device_support.h"
 #include "composer/dist/described_options.h"
+#include "composer/dist/world.h"
 #include "composer/optim/any_optimizer.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/optim/optimizer_state.h"
+#include "composer/trainer/learning_rates.h"
+#include "composer/trainer/ranks.h"
 #include "composer/trainer/trainer_options.h"
+#include "composer/trainer/training_data.h"
 #include "composer/util/utf8.h"
 
 namespace composer {
@@ -146,6 +153,44 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
     by_name[util::valid_utf8(name)] = std::move(value);
   }
   return by_name;
+}
+
+StateDict Hyperparameters::now(const StateDict& before) const {
+  return hyperparameters_of(on_.options, on_.state, on_.logger, on_.data.feed(), on_.rates.made(), before);
+}
+
+void Hyperparameters::log_run() {
+  const std::int64_t per_node = on_.options.world->environment().local_world_size;
+  on_.logger.log_hyperparameters({{"composer_version", std::string(COMPOSER_VERSION)},
+                                  {"num_nodes", std::max<std::int64_t>(on_.ranks.size() / per_node, 1)},
+                                  {device_support(on_.state.device.type()).key_of_ranks(), per_node},
+                                  {"rank_zero_seed", static_cast<std::int64_t>(on_.state.seed)}});
+}
+
+void Hyperparameters::log_algorithms(bool goes_on) {
+  if (goes_on && logged_.algorithms) return;
+  logged_.algorithms = true;
+  for (const auto& algorithm : on_.engine.algorithms())
+    on_.logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
+}
+
+void Hyperparameters::log_options(const StateDict& before) {
+  if (!on_.options.auto_log_hparams || std::exchange(logged_.options_here, true)) return;
+  const StateDict now = this->now();
+  const StateDict new_ones = std::exchange(logged_.options, true) ? changed(before, now) : now;
+  std::vector<LogEntry> entries;
+  for (const auto& [name, value] : new_ones.entries())
+    if (!on_.logger.hyperparameters().contains(name)) entries.push_back({name, log_value(value)});
+  if (!entries.empty()) on_.logger.log_hyperparameters(entries);
+}
+
+// Earlier versions do not tell, and have logged them, unless the checkpoint was saved before the first fit.
+void Hyperparameters::visit_state(StateVisitor& visit) {
+  if (!visit.is_of_this_run()) return;
+  if (!visit.is_loading() || visit.has("logged"))
+    visit("logged", logged_);
+  else
+    logged_.algorithms = logged_.options = true;
 }
 
 StateDict changed(const StateDict& before, const StateDict& now) {

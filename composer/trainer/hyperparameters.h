@@ -14,8 +14,12 @@ namespace composer {
 struct InRun;
 struct State;
 struct TrainerOptions;
+class Engine;
 class Feed;
+class LearningRates;
 class Logger;
+class Ranks;
+class TrainingData;
 
 // Of these options, the hyperparameters that trainer_options.cpp names.
 void tell_model(StateDict& into, const TrainerOptions& options, const InRun& run);
@@ -29,6 +33,47 @@ void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer, co
 // logged as hyperparameters, now or `before` it went on, when it is not logged again.
 StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger, const Feed& train,
                              const std::vector<double>& made_lr, const StateDict& before);
+
+// The hyperparameters of a run: what is said of how it is trained, and what of that its log has.
+class Hyperparameters {
+ public:
+  // What says it.
+  struct Needs {
+    const TrainerOptions& options;
+    const State& state;
+    const Ranks& ranks;
+    Logger& logger;
+    const Engine& engine;
+    const TrainingData& data;
+    const LearningRates& rates;
+  };
+  explicit Hyperparameters(const Needs& needs) : on_(needs) {}
+
+  // As checkpoints contain them; with those of `before`, of the run that goes on, where it does not say them any more.
+  StateDict now(const StateDict& before = {}) const;
+
+  void log_run();  // when a trainer is made
+  // When a fit begins, once in a run.
+  void log_algorithms(bool goes_on);
+  // All that checkpoints say of how the run is trained; of a run that goes on, what has changed since `before`.
+  void log_options(const StateDict& before);
+  // Which of them the log of the run has. Only that of this run matters.
+  void visit_state(StateVisitor& visit);
+
+ private:
+  struct Logged {
+    bool algorithms = false, options = false;
+    bool options_here = false;  // by this process
+
+    void visit_state(StateVisitor& visit) {
+      visit("algorithms", algorithms);
+      visit("options", options);
+    }
+  };
+
+  Needs on_;
+  Logged logged_;
+};
 
 // Of `now`, what `before` does not have or has with another value.
 StateDict changed(const StateDict& before, const StateDict& now);

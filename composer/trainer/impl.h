@@ -15,7 +15,6 @@
 #include "composer/core/run.h"
 #include "composer/core/state_dict.h"
 #include "composer/dist/world.h"
-#include "composer/kernels/products.h"
 #include "composer/optim/parameter_group.h"
 #include "composer/step/code_after.h"
 #include "composer/step/feed.h"
@@ -29,8 +28,9 @@
 #include "composer/trainer/fit.h"
 #include "composer/trainer/fit_planner.h"
 #include "composer/trainer/fits.h"
+#include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/learning_rates.h"
-#include "composer/trainer/process_scope.h"
+#include "composer/trainer/process_state.h"
 #include "composer/trainer/progress.h"
 #include "composer/trainer/ranks.h"
 #include "composer/trainer/replicas.h"
@@ -38,29 +38,13 @@
 #include "composer/trainer/signals.h"
 #include "composer/trainer/trainer.h"
 #include "composer/trainer/training_data.h"
-#include "composer/tuning/pace.h"
-#include "composer/tuning/tune_cache.h"
+#include "composer/trainer/tuning.h"
 #include "composer/util/own_random.h"
 
 namespace composer {
 
-class Tuner;
-
 // Throws ConfigError for what can be told without a run; before any callback is opened.
 void check_options(const TrainerOptions& options, at::Device device);
-
-// What .tune has chosen, what it has found in this process, and whether that still holds.
-struct Tuning {
-  std::optional<Tuned> chosen;     // here or in the saved run
-  std::vector<std::string> lines;  // one for each choice
-  // The following only where the times of steps are compared with what was measured.
-  std::string key;         // of the choices in the cache; empty: they are not there any more
-  Batch batch;             // that was tried
-  int most_threads = 1;    // to choose from
-  int times_again = 0;     // threads have been chosen
-  bool disturbed = false;  // by other programs, when it was measured
-  Pace pace;
-};
 
 // What a trainer has for as long as it lives; what belongs to one fit alone is in `fit`.
 struct Trainer::Impl {
@@ -108,25 +92,9 @@ struct Trainer::Impl {
   void join_ranks();
   void make_optimizer(optim::NamedParameters before_init);
   void check_first_batch();
-  // Otherwise they are as the program has them around the call.
-  bool decides_products() const { return options.products != Products::TUNED || tuning.chosen || tunes(); }
   void finish_fit();
   void abandon_fit();
   void declare_metrics();
-  void log_hyperparameters();
-  void log_algorithms();
-  void log_options();
-  StateDict hyperparameters(const StateDict& before) const;
-
-  // tuning.cpp: what .tune chooses, and when it chooses again
-  bool tunes() const;  // `tune`, or products alone
-  void tune();
-  void use_saved_products();
-  void start_pace();
-  void tell_late();
-  bool chooses_threads_again() const;
-  void tune_again();
-  Tuner tuner(const Feed& feed, kernels::ProductTable* table);
 
   // loading.cpp: what is loaded
   void load_checkpoint();
@@ -150,7 +118,6 @@ struct Trainer::Impl {
   };
   StateDict run_state(bool weights_only);
   void visit_state(StateVisitor& visit);
-  void visit_logged(StateVisitor& visit);
   void visit_measured(StateVisitor& visit);
   void visit_own_optimizer(StateVisitor& visit);
   StateDict own_optimizer();
@@ -201,9 +168,7 @@ struct Trainer::Impl {
   Calls calls;
   Resumption resumption;
   State state;
-  OwnRandom random;
-  kernels::ProductTable products;
-  ProcessSettings process;
+  ProcessState process;
   std::shared_ptr<SignalWatch> signals = std::make_shared<SignalWatch>();  // within a fit, with handle_signals
   LearningRates rates;
   Logger logger;
@@ -214,8 +179,22 @@ struct Trainer::Impl {
   TrainStep train_step;
   ReplicaCheck replicas{ranks, state, train_step};
   Asides asides;
-  Tuning tuning;
-  LoggedHyperparameters logged;
+  Tuning tuning{{.options = options,
+                 .ranks = ranks,
+                 .state = state,
+                 .train_step = train_step,
+                 .weights_in_use = weights_in_use,
+                 .logger = logger,
+                 .data = data,
+                 .process = process,
+                 .stops = [this] { return poll_signals() || signals->pending() != 0 || state.stop.asked(); }}};
+  Hyperparameters hyperparameters{{.options = options,
+                                   .state = state,
+                                   .ranks = ranks,
+                                   .logger = logger,
+                                   .engine = engine,
+                                   .data = data,
+                                   .rates = rates}};
   std::optional<Fit> fit;  // between begin() and end()
   std::optional<RunLink> run_link;
   Checkpoints checkpoints;
@@ -224,7 +203,7 @@ struct Trainer::Impl {
                      .ranks = ranks,
                      .state = state,
                      .engine = engine,
-                     .process = process,
+                     .process = process.settings,
                      .train_step = train_step,
                      .data = data,
                      .rates = rates,
@@ -284,10 +263,10 @@ template <class F>
 auto Trainer::Impl::located(F&& run) {
   if (fit && !calls.busy()) fit->move_here();
   const Flag in_call = calls.begin();
-  const ProcessScope in_force(process, fit.has_value());
-  const RandomScope draws(random);
+  const ProcessScope in_force(process.settings, fit.has_value());
+  const RandomScope draws(process.random);
   std::optional<kernels::ProductScope> multiplies;
-  if (decides_products()) multiplies.emplace(products);
+  if (tuning.decides_products()) multiplies.emplace(process.products);
   try {
     return run();
   } catch (...) {

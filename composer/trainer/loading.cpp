@@ -254,7 +254,7 @@ void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& fr
               "; for another seed begin another run"));
   if (fit) {
     fit->source.lose_place();
-    resumption.restore_random(random);  // else when the next fit begins
+    resumption.restore_random(process.random);  // else when the next fit begins
   }
   fits.forget_owed();
   rates.schedules().apply(state);

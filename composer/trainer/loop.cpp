@@ -39,13 +39,13 @@ void Trainer::Impl::construct() {
   auto before_init = state.optimizer ? optim::parameters_of(as_module(*state.model)) : optim::NamedParameters();
   open_plugins();
   make_optimizer(std::move(before_init));
-  log_hyperparameters();
+  hyperparameters.log_run();
   set_up();
   fire(Event::BEFORE_LOAD);
   load_checkpoint();
   checkpoints.share_paths();
   share_model();
-  use_saved_products();
+  tuning.use_saved_products();
   {
     // An algorithm may put what it hands out where the model is, which changes no value.
     const WeightsInUse::Unchanged loaded(weights_in_use, WeightsInUse::Trust::HANDED_OUT);
@@ -64,11 +64,11 @@ void Trainer::Impl::open_plugins() {
 }
 
 void Trainer::Impl::begin() {
-  log_algorithms();
+  hyperparameters.log_algorithms(/*goes_on=*/resumption.found.has_value());
   settings.train(as_module(*state.model));
-  tune();
-  log_options();
-  if (fit->follows_pause) resumption.keep_random(random);
+  tuning.begin_fit(*fit, progress(), /*goes_on=*/resumption.found.has_value());
+  hyperparameters.log_options(resumption.hyperparameters_before);
+  if (fit->follows_pause) resumption.keep_random(process.random);
   checkpoints.save_begin(/*due=*/fit->begins_after_pause);
   fit->follows_pause = false;
   fire(Event::FIT_START);
@@ -76,12 +76,12 @@ void Trainer::Impl::begin() {
   check_trains_all(as_module(*state.model), *state.optimizer);
   settings.train(as_module(*state.model));  // also what was made at FIT_START
   settings.note(as_module(*state.model));
-  resumption.compare_options(ranks, [this] { return hyperparameters({}); });
+  resumption.compare_options(ranks, [this] { return hyperparameters.now(); });
   resumption.tell(options, state, progress(), /*in_first_fit=*/fits.number() == 0);
   replicas.compare();
   checkpoints.note_begun(resumption);
   resumption.go_on(state.timestamp);
-  resumption.restore_random(random);
+  resumption.restore_random(process.random);
   make_up();
   if (const std::string finished = resumption.finished(); !finished.empty()) {
     checkpoints.note_finish();
@@ -149,7 +149,7 @@ bool Trainer::Impl::step() {
 void Trainer::Impl::end_epoch() {
   train_step.report_metrics();
   count_epoch();
-  tune_again();
+  tuning.end_epoch(*fit, progress());
   fire_end(Event::EPOCH_END);
   evaluate_if_due(Event::EPOCH_END);
   checkpoint(Event::EPOCH_CHECKPOINT);
@@ -170,7 +170,7 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
   train_step.zero_gradients();
   for (std::size_t i = 0; i < train_step.num_microbatches(); ++i) {
     train_step.enter(fit->source.feed(), i);
-    start_pace();
+    tuning.start_microbatch();
 
     fire(Event::BEFORE_FORWARD, counts);
     train_step.forward();
@@ -183,7 +183,7 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
 
     fire(Event::BEFORE_BACKWARD, counts);
     train_step.backward();
-    tuning.pace.stop();
+    tuning.end_microbatch();
     fire(Event::AFTER_BACKWARD, counts);
 
     train_step.update_metrics();

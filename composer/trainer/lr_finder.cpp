@@ -87,8 +87,6 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
     : options(unwatched(other.options)),
       ranks(other.ranks),
       state(other.state),
-      random(other.random),
-      products(other.products),
       process(other.process),
       rates(other.rates.of_trial()),
       logger(state, {}),
@@ -125,7 +123,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
 
   TrialLosses losses(options, impl_->state.device);
   {
-    const RandomScope draws(impl_->random);
+    const RandomScope draws(impl_->process.random);
     const WeightsInUse::Unchanged unchanged(impl_->weights_in_use);
     Impl trial(*impl_, Impl::ForTrial{});
     const TrialUndo undo(impl_->state, trial.engine.algorithms());

@@ -33,17 +33,6 @@ void naming(const std::string& from, const std::function<void()>& load);
 // Null: there is none. Throws CheckpointError if it is a single value.
 const StateDict* group_in(const StateDict& saved, const char* name);
 
-// Which hyperparameters the log of the run has: a checkpoint that was saved before the first fit contains all.
-struct LoggedHyperparameters {
-  bool algorithms = false, options = false;
-  bool options_here = false;  // by this process
-
-  void visit_state(StateVisitor& visit) {
-    visit("algorithms", algorithms);
-    visit("options", options);
-  }
-};
-
 // What of a checkpoint is not in force yet, as it was saved. A checkpoint that is written meanwhile gets it as it is,
 // instead of what there is now, so a save between two starts forgets nothing.
 class Waiting {

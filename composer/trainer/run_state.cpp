@@ -193,15 +193,6 @@ void Trainer::Impl::visit_measured(StateVisitor& visit) {
   if (is_there("evaluated")) evaluations.visit_evaluated(visit, weights);
 }
 
-// Earlier versions do not tell, and have logged them, unless the checkpoint was saved before the first fit.
-void Trainer::Impl::visit_logged(StateVisitor& visit) {
-  if (!visit.is_of_this_run()) return;
-  if (!visit.is_loading() || visit.has("logged"))
-    visit("logged", logged);
-  else
-    logged.algorithms = logged.options = true;
-}
-
 // What has been left out, when it was saved or by load_ignore_keys, stays as it is.
 void Trainer::Impl::visit_state(StateVisitor& visit) {
   const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
@@ -217,12 +208,12 @@ void Trainer::Impl::visit_state(StateVisitor& visit) {
   field("stop", finished);
   if (visit.is_of_this_run()) visit("fit", fits.place);  // another run's fits are not ours
   settings.visit_state(visit, as_module(*state.model));
-  visit_logged(visit);
+  hyperparameters.visit_state(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
   if (!visit.is_loading()) visit_measured(visit);
   train_step.visit_state(visit);
   rates.schedules().visit_state(visit);
-  visit("tuned", tuning.chosen);
+  tuning.visit_state(visit);
   visit_required_algorithms(visit, engine);
   visit_plugins(visit, engine, /*warns=*/ranks.first());  // the others lack the loggers of rank 0
   // After the algorithms, which may give it the parameters that it had when it was saved.
@@ -254,8 +245,8 @@ StateDict Trainer::Impl::run_state(bool weights_only) {
   } else {
     StateVisitor visit = StateVisitor::saving(all);
     visit_state(visit);
-    all["hyperparameters"] = hyperparameters(resumption.hyperparameters_before);
-    all["rng"] = random.state();
+    all["hyperparameters"] = hyperparameters.now(resumption.hyperparameters_before);
+    all["rng"] = process.random.state();
     if (weights_in_use.version() != resumption.weights) resumption.waiting.drop({"evaluated"});  // of others
     resumption.waiting.put_into(all);
     weights_in_use.tell_handed_out(all);

@@ -16,7 +16,6 @@
 #include "composer/trainer/eval_runs.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/fit_plan.h"
-#include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/rank_options.h"
 #include "composer/trainer/resume_with.h"
@@ -161,29 +160,6 @@ void Trainer::Impl::check_first_batch() {
   rates.schedules().check_without_tokens(state);
 }
 
-void Trainer::Impl::log_algorithms() {
-  if (resumption.found && logged.algorithms) return;
-  logged.algorithms = true;
-  for (const auto& algorithm : engine.algorithms())
-    logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
-}
-
-// All that checkpoints say of how the run is trained; of a run that goes on, what has changed.
-void Trainer::Impl::log_options() {
-  if (!options.auto_log_hparams || std::exchange(logged.options_here, true)) return;
-  const StateDict now = hyperparameters({});
-  const StateDict new_ones =
-      std::exchange(logged.options, true) ? changed(resumption.hyperparameters_before, now) : now;
-  std::vector<LogEntry> entries;
-  for (const auto& [name, value] : new_ones.entries())
-    if (!logger.hyperparameters().contains(name)) entries.push_back({name, log_value(value)});
-  if (!entries.empty()) logger.log_hyperparameters(entries);
-}
-
-StateDict Trainer::Impl::hyperparameters(const StateDict& before) const {
-  return hyperparameters_of(options, state, logger, data.feed(), rates.made(), before);
-}
-
 void Trainer::Impl::finish_fit() {
   if (fit->skipped) return fit.reset();
   poll_signals();  // the last one: what comes later is for others
@@ -209,15 +185,6 @@ void Trainer::Impl::abandon_fit() {
   checkpoints.abandon_fit();
   finish_fit();
   fits.repeat();
-}
-
-void Trainer::Impl::log_hyperparameters() {
-  const dist::Environment& environment = options.world->environment();
-  const std::int64_t per_node = environment.local_world_size;
-  logger.log_hyperparameters({{"composer_version", std::string(COMPOSER_VERSION)},
-                              {"num_nodes", std::max<std::int64_t>(ranks.size() / per_node, 1)},
-                              {device_support(state.device.type()).key_of_ranks(), per_node},
-                              {"rank_zero_seed", static_cast<std::int64_t>(state.seed)}});
 }
 
 }  // namespace composer

@@ -125,8 +125,7 @@ Trainer::Impl::Impl(TrainerOptions given)
       ranks(of_rank(options)),
       resumption{.found = checkpoint_to_resume(options, ranks)},
       state(ranks.together([&] { return make_state(options, resumption.found); })),
-      random(state.device, options.seed),
-      process(settings_of(options, state.device)),
+      process{.random = OwnRandom(state.device, options.seed), .settings = settings_of(options, state.device)},
       logger(state, destinations(options.loggers)),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       asides(AsidePlan(options.inference_mode, options.fold_batch_norms || options.tune)),
@@ -137,19 +136,19 @@ Trainer::Impl::Impl(TrainerOptions given)
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   if (!ranks.alone() || ranks.has_shards()) join_ranks();
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
-  products.set_others(options.products == Products::OWN);
+  process.products.set_others(options.products == Products::OWN);
   if (options.products == Products::OWN && state.device.is_cpu() && !kernels::has_gemm())
     warn("products: libtorch's are used, because this processor has neither AVX-512 nor AVX2 with FMA");
-  const RandomScope draws(random);
+  const RandomScope draws(process.random);
   std::optional<kernels::ProductScope> multiplies;
-  if (decides_products()) multiplies.emplace(products);
+  if (tuning.decides_products()) multiplies.emplace(process.products);
   try {
     construct();
   } catch (...) {
     ranks.rethrow_to_all();
   }
   // What hooks of the construction drew does not change what training draws.
-  if (options.seed) random.seed(rank_seed(state));
+  if (options.seed) process.random.seed(rank_seed(state));
 }
 
 void Trainer::Impl::join_ranks() {
@@ -164,7 +163,7 @@ void Trainer::Impl::join_ranks() {
   ranks.shared_world()->use_device(state.device);
   state.seed = ranks.same(state.seed);
   state.run_name = ranks.same(state.run_name);
-  if (!ranks.first()) random.seed(rank_seed(state));
+  if (!ranks.first()) process.random.seed(rank_seed(state));
   train_step.join_ranks(ranks.shared_world(), ranks.options());
 }
 
@@ -195,7 +194,7 @@ Trainer::Impl::~Impl() {
 
 // Again: does nothing. A ready optimizer has the rates back that it came with, which another trainer starts from.
 void Trainer::Impl::release() {
-  const RandomScope draws(random);
+  const RandomScope draws(process.random);
   const bool well = fits.end_well() && !fit;  // one that was dropped is to be begun again
   engine.close();
   if (!run_link) return;  // a trial, which has nothing of its own
@@ -242,7 +241,7 @@ Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
-const std::vector<std::string>& Trainer::tuning() const { return impl().tuning.lines; }
+const std::vector<std::string>& Trainer::tuning() const { return impl().tuning.lines(); }
 
 void Trainer::fit(FitOptions options) {
   Impl& trainer = impl();
@@ -373,7 +372,7 @@ const std::string& Trainer::resumed_from() const { return impl().resumption.load
 void Trainer::close() { impl().close(); }
 
 at::Generator Trainer::generator(at::Device device) const {
-  if (const at::Generator* generator = impl().random.find(device)) return *generator;
+  if (const at::Generator* generator = impl().process.random.find(device)) return *generator;
   throw ConfigError("Trainer: generator(): this trainer draws nothing on ", device.str(), "; it trains on ",
                     impl().state.device.str());
 }

@@ -1,15 +1,22 @@
-// What .tune chooses when a fit begins, whether the run keeps its promise, and what is chosen again.
+#include "composer/trainer/tuning.h"
+
 #include <cmath>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include <ATen/Parallel.h>
 
 #include "composer/core/error.h"
+#include "composer/core/logger.h"
 #include "composer/kernels/gemm.h"
 #include "composer/optim/named_optimizer.h"
-#include "composer/trainer/impl.h"
+#include "composer/step/train_step.h"
+#include "composer/step/weights_in_use.h"
+#include "composer/trainer/fit.h"
+#include "composer/trainer/process_state.h"
+#include "composer/trainer/progress.h"
+#include "composer/trainer/ranks.h"
+#include "composer/trainer/trainer.h"
+#include "composer/trainer/training_data.h"
 #include "composer/tuning/tuner.h"
 #include "composer/util/tune_process.h"
 
@@ -22,115 +29,122 @@ std::string in_milliseconds(double seconds) { return join(std::round(seconds * 1
 
 }  // namespace
 
+bool Tuning::decides_products() const { return on_.options.products != Products::TUNED || chosen_ || tunes(); }
+
 // What tune_process() wants of a trainer that has not asked itself gives way to everything that it could disturb.
-bool Trainer::Impl::tunes() const {
+bool Tuning::tunes() const {
+  const TrainerOptions& options = on_.options;
   if (options.tune) return true;
   if (!process_races_products() || options.products != Products::TUNED || options.precision != Precision::FP32 ||
-      !state.device.is_cpu() || !kernels::has_gemm() || options.deterministic_mode || !data.feed().loader())
+      !on_.state.device.is_cpu() || !kernels::has_gemm() || options.deterministic_mode || !on_.data.feed().loader())
     return false;
-  const auto* ours = state.optimizer ? dynamic_cast<const optim::NamedOptimizer*>(&*state.optimizer) : nullptr;
+  const auto* ours = on_.state.optimizer ? dynamic_cast<const optim::NamedOptimizer*>(&*on_.state.optimizer) : nullptr;
   return !ours || !ours->steps_in_backward();
 }
 
-// A run goes on with the products that it began with, though nobody measures any more.
-void Trainer::Impl::use_saved_products() {
-  if (!tuning.chosen || !tuning.chosen->products || options.products != Products::TUNED) return;
-  const auto saved = kernels::ProductTable::from_text(*tuning.chosen->products);
+void Tuning::use_saved_products() {
+  if (!chosen_ || !chosen_->products || on_.options.products != Products::TUNED) return;
+  const auto saved = kernels::ProductTable::from_text(*chosen_->products);
   if (!saved) warn("checkpoint: the products that .tune has chosen cannot be read, so libtorch's are used");
-  products = saved.value_or(kernels::ProductTable());
+  on_.process.products = saved.value_or(kernels::ProductTable());
   kernels::ProductScope::table_has_changed();
 }
 
-void Trainer::Impl::tune() {
-  if (!tuning.lines.empty()) return;
+void Tuning::begin_fit(Fit& fit, const Progress& progress, bool goes_on) {
+  if (!lines_.empty()) return;
   if (!tunes()) return use_saved_products();
-  if (!data.feed().loader()) return warn("tune: has no effect without a train_dataloader");
-  const Unbilled unbilled(&*fit);
-  Feed feed = fit->source.feed();
-  feed.seek(progress().loader_epoch(), state.timestamp.batch_in_epoch);
-  fit->source.lose_place();
-  std::optional<Batch> batch = feed.next();
-  if (!batch) {  // the run goes on at the end of an epoch
-    feed.seek(progress().loader_epoch() + 1, 0);
-    batch = feed.next();
-  }
+  if (!on_.data.feed().loader()) return warn("tune: has no effect without a train_dataloader");
+  const TrainerOptions& options = on_.options;
+  const Ranks& ranks = on_.ranks;
+  const Unbilled unbilled(&fit);
+  Feed feed = fit.source.feed();
+  fit.source.lose_place();
+  std::optional<Batch> batch = batch_to_try(feed, progress);
   if (ranks.any(!batch)) return;  // that this is an error is said where it is trained on
-  const bool has_size = state.device_train_microbatch_size > 0;
-  const WeightsInUse::Unchanged unchanged(weights_in_use);
-  const TrainStep::Apart apart(train_step);
-  tuning.most_threads = at::get_num_threads();
+  const bool has_size = on_.state.device_train_microbatch_size > 0;
+  const WeightsInUse::Unchanged unchanged(on_.weights_in_use);
+  const TrainStep::Apart apart(on_.train_step);
+  watched_.most_threads = at::get_num_threads();
   const auto choose = [&] {
-    return tuner(feed, options.products == Products::TUNED ? &products : nullptr)
-        .run(*batch, options.tune_cache, tuning.chosen);
+    return tuner(feed, options.products == Products::TUNED ? &on_.process.products : nullptr)
+        .run(*batch, options.tune_cache, chosen_);
   };
   TuningResult result;
   if (ranks.first()) result = choose();
   if (!ranks.alone()) {  // the others take what rank 0 has measured
-    tuning.chosen = Tuned::parse(ranks.same(tuning.chosen ? tuning.chosen->text() : std::string()));
-    if (!ranks.first() && tuning.chosen) result = choose();
+    chosen_ = Tuned::parse(ranks.same(chosen_ ? chosen_->text() : std::string()));
+    if (!ranks.first() && chosen_) result = choose();
   }
-  if (tuning.chosen && options.tune) process.threads = tuning.chosen->threads;
-  for (const TuningChoice& choice : result.choices) tuning.lines.push_back(to_string(choice));
+  if (chosen_ && options.tune) on_.process.settings.threads = chosen_->threads;
+  for (const TuningChoice& choice : result.choices) lines_.push_back(to_string(choice));
   // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
-  if (!has_size) state.device_train_microbatch_size = 0;
-  if (!resumption.found)
+  if (!has_size) on_.state.device_train_microbatch_size = 0;
+  if (!goes_on)
     for (const auto& [setting, chosen, reason] : result.choices)
-      logger.log_hyperparameters({{join("tune/", setting), join(chosen, ", ", reason)}});
+      on_.logger.log_hyperparameters({{join("tune/", setting), join(chosen, ", ", reason)}});
   // Several ranks share the processors of a machine, on which rank 0 has measured alone; elsewhere steps are queued.
-  if (!ranks.alone() || !state.device.is_cpu() || !tuning.chosen || !tuning.chosen->seconds) return;
-  tuning.batch = std::move(*batch);
-  tuning.key = result.key;
-  tuning.disturbed = result.disturbed;
-  tuning.pace.promise(*tuning.chosen->seconds, result.elements);
+  if (!ranks.alone() || !on_.state.device.is_cpu() || !chosen_ || !chosen_->seconds) return;
+  watched_.batch = std::move(*batch);
+  watched_.key = result.key;
+  watched_.disturbed = result.disturbed;
+  watched_.pace.promise(*chosen_->seconds, result.elements);
 }
 
-Tuner Trainer::Impl::tuner(const Feed& feed, kernels::ProductTable* table) {
-  return Tuner(state, train_step, feed, {.ways = options.tune, .products = table, .stops = [this] {
-                                           return poll_signals() || signals->pending() != 0 || state.stop.asked();
-                                         }});
+// The next one, or that of the next epoch where the run goes on at the end of one.
+std::optional<Batch> Tuning::batch_to_try(Feed& feed, const Progress& progress) const {
+  feed.seek(progress.loader_epoch(), progress.now.batch_in_epoch);
+  if (std::optional<Batch> batch = feed.next()) return batch;
+  feed.seek(progress.loader_epoch() + 1, 0);
+  return feed.next();
 }
 
-void Trainer::Impl::start_pace() {
-  if (tuning.pace.has_promise()) tuning.pace.start(elements_of(state.batch));
+Tuner Tuning::tuner(const Feed& feed, kernels::ProductTable* table) const {
+  return {on_.state, on_.train_step, feed, {.ways = on_.options.tune, .products = table, .stops = on_.stops}};
 }
 
-void Trainer::Impl::tell_late() {
-  if (!tuning.pace.take_news()) return;
-  warn(join("tune: forward, loss and backward of a batch take ", in_milliseconds(tuning.pace.late_seconds()), "; ",
-            in_milliseconds(tuning.pace.promised()),
+void Tuning::start_microbatch() {
+  if (watched_.pace.has_promise()) watched_.pace.start(elements_of(on_.state.batch));
+}
+
+void Tuning::tell_late() {
+  if (!watched_.pace.take_news()) return;
+  warn(join("tune: forward, loss and backward of a batch take ", in_milliseconds(watched_.pace.late_seconds()), "; ",
+            in_milliseconds(watched_.pace.promised()),
             " were measured when the fastest way was chosen. Other programs use ",
             "the processors, or did so then. The choice is not kept for later runs",
             chooses_threads_again() ? ", and the number of threads is chosen again when the epoch ends" : ""));
 }
 
-bool Trainer::Impl::chooses_threads_again() const {
-  return options.tune && tuning.most_threads > 1 && tuning.times_again < kMostAgain && !options.deterministic_mode;
+bool Tuning::chooses_threads_again() const {
+  return on_.options.tune && watched_.most_threads > 1 && watched_.times_again < kMostAgain &&
+         !on_.options.deterministic_mode;
 }
 
-// At the end of an epoch. What was chosen on a busy machine, or is slower now, may not be the fastest way any more. The
-// number of threads is the one choice that a run can change; for a precision, later runs measure again.
-void Trainer::Impl::tune_again() {
-  const bool late = tuning.pace.is_late();
-  if (!tuning.chosen || (!late && !tuning.disturbed)) return;
-  if (late && !tuning.key.empty()) TuneCache(options.tune_cache).forget(std::exchange(tuning.key, ""));
-  if (!chooses_threads_again() || progress().limit_reached()) return;
-  ++tuning.times_again;
-  const Unbilled unbilled(&*fit);
-  const WeightsInUse::Unchanged unchanged(weights_in_use);
-  const TrainStep::Apart apart(train_step);
-  const Feed feed = fit->source.feed();
-  const int other = tuning.chosen->threads == 1 ? tuning.most_threads : 1;
-  const TuningResult result = tuner(feed, nullptr).run_threads(tuning.batch, other, *tuning.chosen);
+// What was chosen on a busy machine, or is slower now, may not be the fastest way any more. The number of threads is
+// the one choice that a run can change; for a precision, later runs measure again.
+void Tuning::end_epoch(Fit& fit, const Progress& progress) {
+  const bool late = watched_.pace.is_late();
+  if (!chosen_ || (!late && !watched_.disturbed)) return;
+  if (late && !watched_.key.empty()) TuneCache(on_.options.tune_cache).forget(std::exchange(watched_.key, ""));
+  if (!chooses_threads_again() || progress.limit_reached()) return;
+  ++watched_.times_again;
+  const Unbilled unbilled(&fit);
+  const WeightsInUse::Unchanged unchanged(on_.weights_in_use);
+  const TrainStep::Apart apart(on_.train_step);
+  const Feed feed = fit.source.feed();
+  const int other = chosen_->threads == 1 ? watched_.most_threads : 1;
+  const TuningResult result = tuner(feed, nullptr).run_threads(watched_.batch, other, *chosen_);
   if (result.choices.empty()) return;  // it was stopped
-  process.threads = tuning.chosen->threads;
-  tuning.disturbed = result.disturbed;
-  tuning.pace.promise(*tuning.chosen->seconds, result.elements);
+  on_.process.settings.threads = chosen_->threads;
+  watched_.disturbed = result.disturbed;
+  watched_.pace.promise(*chosen_->seconds, result.elements);
   const TuningChoice& threads = result.choices.front();
-  std::erase_if(tuning.lines, [](const std::string& line) { return line.starts_with("threads: "); });
-  tuning.lines.push_back(join(to_string(threads), ", measured again after epoch ", state.timestamp.epoch));
+  const std::int64_t epoch = progress.now.epoch;
+  std::erase_if(lines_, [](const std::string& line) { return line.starts_with("threads: "); });
+  lines_.push_back(join(to_string(threads), ", measured again after epoch ", epoch));
   // Under a name of its own: some services refuse another value of what they have.
-  logger.log_hyperparameters(
-      {{join("tune/threads_after_epoch_", state.timestamp.epoch), join(threads.chosen, ", ", threads.reason)}});
+  on_.logger.log_hyperparameters(
+      {{join("tune/threads_after_epoch_", epoch), join(threads.chosen, ", ", threads.reason)}});
 }
 
 }  // namespace composer
