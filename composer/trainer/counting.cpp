@@ -104,11 +104,6 @@ void Trainer::Impl::count_iteration() {
                       *state.max_duration, " would never be reached");
 }
 
-void Trainer::Impl::declare_metrics() {
-  train_step.metrics().declare(state);
-  for (const EvalRun& run : evaluations.runs()) run.metrics.declare(state);
-}
-
 void Trainer::Impl::log_epoch() {
   if (!logger.empty()) logger.log_metrics({{"time/epoch", state.timestamp.epoch}});
 }

@@ -51,6 +51,10 @@ bool Evaluations::judges(const EvalRun& run, const Feed& feed, bool is_cut, cons
   return !ranks.any(is_cut && feed.num_batches() != all);
 }
 
+void Evaluations::declare_metrics(State& state) const {
+  for (const EvalRun& run : runs_) run.metrics.declare(state);
+}
+
 void Evaluations::count_from_zero() {
   pending_.clear();
   for (EvalRun& run : runs_) run.last_due_batch = -1;

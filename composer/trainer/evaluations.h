@@ -53,6 +53,7 @@ class Evaluations {
   // Whether what is measured on `feed` judges checkpoints: not if that leaves out some of the data of `run`, or if they
   // are others than those which the trainer evaluates under this label.
   bool judges(const EvalRun& run, const Feed& feed, bool is_cut, const Ranks& ranks) const;
+  void declare_metrics(State& state) const;
   void count_from_zero();  // time was reset: nothing has been due yet
 
   void visit_pending(StateVisitor& visit) { visit("pending_evaluations", pending_); }

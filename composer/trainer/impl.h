@@ -37,6 +37,7 @@
 #include "composer/trainer/resumption.h"
 #include "composer/trainer/signals.h"
 #include "composer/trainer/trainer.h"
+#include "composer/trainer/trainer_run.h"
 #include "composer/trainer/training_data.h"
 #include "composer/trainer/tuning.h"
 #include "composer/util/own_random.h"
@@ -89,39 +90,12 @@ struct Trainer::Impl {
   void commit(FitPlan plan);
   void commit_lasting(FitPlan& plan);
   void skip_fit(FitPlan plan);
+  TrainerRun::Needs needs_of_run();
   void join_ranks();
   void make_optimizer(optim::NamedParameters before_init);
   void check_first_batch();
   void finish_fit();
   void abandon_fit();
-  void declare_metrics();
-
-  // loading.cpp: what is loaded
-  void load_checkpoint();
-  void load(const LoadOptions& from, const std::vector<Rename>& rename);
-  void load_run_state(const StateDict& saved, const std::string& from, StateVisitor::Of of);
-
-  // run_state.cpp: what is saved
-  class AsRun;
-  // Cuts the run off from the trainer when that ends, or before: a copy of the state may outlive it.
-  class RunLink {
-   public:
-    explicit RunLink(Impl& trainer);
-    ~RunLink() { cut(); }
-    RunLink(const RunLink&) = delete;
-    RunLink& operator=(const RunLink&) = delete;
-    void cut();
-
-   private:
-    std::shared_ptr<AsRun> run_;
-    std::shared_ptr<SignalWatch> signals_;
-  };
-  StateDict run_state(bool weights_only);
-  void visit_state(StateVisitor& visit);
-  void visit_measured(StateVisitor& visit);
-  void visit_own_optimizer(StateVisitor& visit);
-  StateDict own_optimizer();
-  StateDict own_part();
 
   // counting.cpp: what is counted and logged between the events
   Progress progress() const;
@@ -195,8 +169,8 @@ struct Trainer::Impl {
                                    .engine = engine,
                                    .data = data,
                                    .rates = rates}};
-  std::optional<Fit> fit;  // between begin() and end()
-  std::optional<RunLink> run_link;
+  std::optional<Fit> fit;         // between begin() and end()
+  std::optional<TrainerRun> run;  // unset: this one only tries
   Checkpoints checkpoints;
   WeightsInUse weights_in_use{state, engine};
   FitPlanner planner{.options = options,

@@ -1,10 +1,9 @@
-// What is loaded: the run that goes on, a load_path, and what plug-ins name.
+#include "composer/trainer/loading.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <c10/util/ScopeExit.h>
 
@@ -13,6 +12,7 @@
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/checkpoint/scratch.h"
+#include "composer/core/engine.h"
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
 #include "composer/core/plugin_state.h"
@@ -22,10 +22,15 @@
 #include "composer/optim/optimizer_state.h"
 #include "composer/remote/checkpoints.h"
 #include "composer/step/handed_out.h"
+#include "composer/step/weights_in_use.h"
 #include "composer/trainer/fit_checks.h"
-#include "composer/trainer/impl.h"
+#include "composer/trainer/ranks.h"
 #include "composer/trainer/required_algorithms.h"
+#include "composer/trainer/resumption.h"
+#include "composer/trainer/run_state.h"
 #include "composer/trainer/shared_files.h"
+#include "composer/trainer/trainer.h"
+#include "composer/util/own_random.h"
 
 namespace composer {
 namespace {
@@ -189,14 +194,17 @@ void load_model(const StateDict& saved, const std::string& from, bool strict, St
 
 }  // namespace
 
-void Trainer::Impl::load_checkpoint() {
+void RunLoader::load_first() const {
   if (resumption.found) {
     const StateDict saved = resumption.read(options, ranks, state.run_name);
     const std::string path = resumption.found->path.string();
     warn_of_missing_optimizer(saved, path, state);
     check_saved(saved, path, state, engine, /*goes_on=*/true);
     load_model(saved, path, /*strict=*/options.load_strict_model_weights, state, engine, weights_in_use);
-    load_run_state(saved, path, StateVisitor::Of::THIS_RUN);
+    run_state.load(saved, path, StateVisitor::Of::THIS_RUN);
+    if (options.seed && state.seed != *options.seed && ranks.first())
+      warn(join("checkpoint: the run goes on with its seed, ", state.seed, ", and not with .seed = ", *options.seed,
+                "; for another seed begin another run"));
     resumption.loaded_from = path;
   } else if (!options.load_path.empty()) {
     load({.path = options.load_path,
@@ -207,7 +215,7 @@ void Trainer::Impl::load_checkpoint() {
   }
 }
 
-void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& rename) {
+void RunLoader::load(const LoadOptions& from, const std::vector<Rename>& rename) const {
   if (!rename.empty() && !from.weights_only)
     throw ConfigError("load_rename: changes names of weights alone; set load_weights_only");
   const std::string path = expanded(from.path, state.run_name);
@@ -226,39 +234,12 @@ void Trainer::Impl::load(const LoadOptions& from, const std::vector<Rename>& ren
       if (from.weights_only) throw WeightsError(error.what() + kOptionsOfTrainers, error.report);
       throw;
     }
-    if (!loaded.weights_only) load_run_state(loaded.state, loaded.path, StateVisitor::Of::ANOTHER);
+    if (!loaded.weights_only) run_state.load(loaded.state, loaded.path, StateVisitor::Of::ANOTHER);
   });
   if (options.seed && state.seed != *options.seed)
     warn(join("load_path: the run goes on with the seed of ", loaded.path, ", ", state.seed,
               ", and not with .seed = ", *options.seed, "; set load_weights_only to begin a run of its own"));
   resumption.loaded_from = loaded.path;
-}
-
-void Trainer::Impl::load_run_state(const StateDict& saved, const std::string& from, StateVisitor::Of of) {
-  const bool is_of_this_run = of == StateVisitor::Of::THIS_RUN;
-  naming(from, [&] {
-    StateVisitor visit = StateVisitor::loading(saved, "", of);
-    visit_state(visit);
-  });
-  resumption.wait(saved);
-  if (const StateDict* const random = group_in(saved, "rng"); random && random->empty())
-    resumption.waiting.drop({"rng"});  // load_ignore_keys
-  if (train_step.has_scaler())
-    resumption.waiting.drop({"scaler"});  // it has been loaded
-  else
-    resumption.waiting.keep(saved, "scaler");
-  if (const StateDict* const before = group_in(saved, "hyperparameters"); before && is_of_this_run)
-    resumption.hyperparameters_before = *before;
-  if (is_of_this_run && options.seed && state.seed != *options.seed && ranks.first())
-    warn(join("checkpoint: the run goes on with its seed, ", state.seed, ", and not with .seed = ", *options.seed,
-              "; for another seed begin another run"));
-  if (fit) {
-    fit->source.lose_place();
-    resumption.restore_random(process.random);  // else when the next fit begins
-  }
-  fits.forget_owed();
-  rates.schedules().apply(state);
-  rates.leave(state);
 }
 
 }  // namespace composer

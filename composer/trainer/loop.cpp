@@ -42,7 +42,7 @@ void Trainer::Impl::construct() {
   hyperparameters.log_run();
   set_up();
   fire(Event::BEFORE_LOAD);
-  load_checkpoint();
+  run->load_first();
   checkpoints.share_paths();
   share_model();
   tuning.use_saved_products();
@@ -179,7 +179,7 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
     fire(Event::BEFORE_LOSS, counts);
     train_step.loss();
     fire(Event::AFTER_LOSS, counts);
-    if (std::exchange(fit->first_loss, false) && run_link) train_step.warn_of_outside_leaves();  // a trial says nothing
+    if (std::exchange(fit->first_loss, false) && run) train_step.warn_of_outside_leaves();  // a trial says nothing
 
     fire(Event::BEFORE_BACKWARD, counts);
     train_step.backward();

@@ -129,10 +129,11 @@ Trainer::Impl::Impl(TrainerOptions given)
       logger(state, destinations(options.loggers)),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       asides(AsidePlan(options.inference_mode, options.fold_batch_norms || options.tune)),
-      run_link(std::in_place, *this),
+      run(std::in_place, needs_of_run(), signals, options.grace_period),
       checkpoints(options, ranks, state, replicas, resumption.found,
-                  {.whole_optimizer = [this] { return train_step.optimizer_shards()->gather(own_optimizer()); },
-                   .own_part = [this] { return own_part(); }}),
+                  {.whole_optimizer =
+                       [this] { return train_step.optimizer_shards()->gather(own_optimizer(state, train_step)); },
+                   .own_part = [this] { return own_part(state, train_step, engine, options.save_ignore_keys); }}),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   if (!ranks.alone() || ranks.has_shards()) join_ranks();
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
@@ -149,6 +150,38 @@ Trainer::Impl::Impl(TrainerOptions given)
   }
   // What hooks of the construction drew does not change what training draws.
   if (options.seed) process.random.seed(rank_seed(state));
+}
+
+TrainerRun::Needs Trainer::Impl::needs_of_run() {
+  RunState saved{.ranks = ranks,
+                 .state = state,
+                 .process = process,
+                 .engine = engine,
+                 .weights_in_use = weights_in_use,
+                 .settings = settings,
+                 .train_step = train_step,
+                 .rates = rates,
+                 .evaluations = evaluations,
+                 .tuning = tuning,
+                 .hyperparameters = hyperparameters,
+                 .fits = fits,
+                 .fit = fit,
+                 .checkpoints = checkpoints,
+                 .resumption = resumption};
+  RunLoader loader{.options = options,
+                   .ranks = ranks,
+                   .state = state,
+                   .engine = engine,
+                   .weights_in_use = weights_in_use,
+                   .resumption = resumption,
+                   .run_state = saved};
+  return {.loader = loader,
+          .calls = calls,
+          .replicas = replicas,
+          .asides = asides,
+          .interrupted = [this] { return interrupted(); },
+          .pauses = [this] { return pauses(); },
+          .progress = [this] { return progress(); }};
 }
 
 void Trainer::Impl::join_ranks() {
@@ -197,12 +230,12 @@ void Trainer::Impl::release() {
   const RandomScope draws(process.random);
   const bool well = fits.end_well() && !fit;  // one that was dropped is to be begun again
   engine.close();
-  if (!run_link) return;  // a trial, which has nothing of its own
+  if (!run) return;  // a trial, which has nothing of its own
   if (fit && !fit->skipped) checkpoints.warn_of_unsaved();
-  run_link->cut();
+  run->close();
   if (fit) finish_fit();
   if (state.optimizer && options.optimizer.made()) rates.schedules().withdraw(*state.optimizer);
-  run_link.reset();
+  run.reset();
   checkpoints.end_run(well);
 }
 

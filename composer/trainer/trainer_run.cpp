@@ -1,0 +1,119 @@
+#include "composer/trainer/trainer_run.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
+
+#include "composer/core/error.h"
+#include "composer/core/exchange_watcher.h"
+#include "composer/core/model_access.h"
+#include "composer/core/run.h"
+#include "composer/core/state.h"
+#include "composer/step/train_step.h"
+#include "composer/step/weights_in_use.h"
+#include "composer/trainer/asides.h"
+#include "composer/trainer/calls.h"
+#include "composer/trainer/checkpoints.h"
+#include "composer/trainer/fit.h"
+#include "composer/trainer/loading.h"
+#include "composer/trainer/progress.h"
+#include "composer/trainer/replicas.h"
+#include "composer/trainer/run_state.h"
+#include "composer/trainer/signals.h"
+#include "composer/util/own_random.h"
+
+namespace composer {
+
+// What copies of the state share.
+class TrainerRun::Shared final : public Run, public ExchangeWatcher {
+ public:
+  Shared(Needs needs, std::shared_ptr<const SignalWatch> signals, Seconds grace_period)
+      : of_(std::move(needs)), signals_(std::move(signals)), grace_period_(grace_period) {}
+  void close() { of_.reset(); }
+  void load_first() const { of().loader.load_first(); }
+
+  StateDict snapshot(bool weights_only) const override {
+    of().calls.require_own_weights("state.run->snapshot", saved().engine);
+    of().replicas.note_saved();
+    return saved().snapshot(weights_only);
+  }
+  void with_model(WeightsUse use, std::uint64_t seed, const std::function<void(Model& model)>& act) const override {
+    State& state = saved().state;
+    const WeightsInUse::Scope weights(saved().weights_in_use, use);
+    const OwnRandom random(state.device, seed);
+    const RandomScope drawing(random);
+    const at::NoGradGuard no_grad;
+    const ModuleModes modes(as_module(*state.model));
+    const auto restore = c10::make_scope_exit([&] { modes.restore(); });
+    set_training(as_module(*state.model), false);
+    const WeightsInUse::Forward passing(saved().weights_in_use);
+    act(*state.model);
+  }
+  std::uint64_t weights_version() const override { return saved().weights_in_use.version(); }
+  void exchange(const std::function<void()>& apply) override {
+    const WeightsInUse::Unchanged trusted(saved().weights_in_use);
+    apply();
+  }
+  bool interrupted() const override { return of_ && of_->interrupted(); }
+  bool pauses() const override { return of_ && of_->pauses(); }
+  bool is_resumable() const override { return of_ && saved().checkpoints.is_resumable(); }
+  bool begins_again() const override { return of_ && saved().checkpoints.begins_again(); }
+  std::string identity() const override { return of_ ? saved().checkpoints.identity() : std::string(); }
+  std::string claim_checkpoints(const void* by, const char* who, const std::string& folder, const std::string& filename,
+                                bool whole) const override {
+    return saved().checkpoints.claim(by, who, folder, filename, whole);
+  }
+  void load(const LoadOptions& options) override { of().loader.load(options); }
+
+  void keep_random() const override { saved().train_step.keep_random(); }
+  void repeat_microbatch(bool backward) const override { saved().train_step.repeat(backward); }
+  std::vector<std::int64_t> sample_indices() const override {
+    if (!saved().fit || of().asides.evaluating || of().asides.predicting) return {};
+    return saved().train_step.sample_indices(saved().fit->source.feed());
+  }
+
+  // Called by the threads that write, too.
+  std::optional<Seconds> time_left() const override {
+    const std::optional<Seconds> since = signals_->since();
+    return since ? std::optional(grace_period_ - *since) : std::nullopt;
+  }
+
+  // After a signal every batch, epoch or iteration is saved as soon as it is counted: there may be no later.
+  IntervalMoment moment(Event event) const override {
+    IntervalMoment moment = of().progress().moment_of(event, saved().state.dataloader_len);
+    moment.last = interrupted();
+    return moment;
+  }
+
+ private:
+  const Needs& of() const {
+    if (!of_) throw Error("state.run: the trainer of this state is closed, so there is no run to save or to load");
+    return *of_;
+  }
+
+  const RunState& saved() const { return of().loader.run_state; }
+
+  std::optional<Needs> of_;
+  std::shared_ptr<const SignalWatch> signals_;
+  Seconds grace_period_;
+};
+
+TrainerRun::TrainerRun(Needs needs, std::shared_ptr<SignalWatch> signals, Seconds grace_period)
+    : signals_(std::move(signals)) {
+  State& state = needs.loader.state;
+  shared_ = std::make_shared<Shared>(std::move(needs), signals_, grace_period);
+  state.run = std::shared_ptr<Run>(shared_);
+}
+
+void TrainerRun::load_first() { shared_->load_first(); }
+
+void TrainerRun::close() {
+  shared_->close();
+  signals_->end();
+}
+
+}  // namespace composer
