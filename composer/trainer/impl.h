@@ -16,17 +16,17 @@
 #include "composer/core/state_dict.h"
 #include "composer/dist/world.h"
 #include "composer/optim/parameter_group.h"
-#include "composer/step/code_after.h"
 #include "composer/step/feed.h"
 #include "composer/step/model_settings.h"
 #include "composer/step/train_step.h"
 #include "composer/step/weights_in_use.h"
 #include "composer/trainer/asides.h"
+#include "composer/trainer/call_guard.h"
 #include "composer/trainer/calls.h"
 #include "composer/trainer/checkpoints.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
-#include "composer/trainer/fit_planner.h"
+#include "composer/trainer/fit_plan.h"
 #include "composer/trainer/fits.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/learning_rates.h"
@@ -126,16 +126,9 @@ struct Trainer::Impl {
   bool interrupted() const { return fit && fit->ending.interrupted(); }
   bool pauses() const;
 
-  // trainer.cpp: who may be called when
-  void require_open(const char* call) const;
-  void require_fit(const char* call) const;
+  // trainer.cpp: how it is made, and ends
   void close();
   void release();
-  void tell_watchers(const std::exception_ptr& error) noexcept;
-  template <class F>
-  auto located(F&& run);
-  template <class F>
-  auto training(F&& run);
 
   TrainerOptions options;
   Ranks ranks;
@@ -169,23 +162,20 @@ struct Trainer::Impl {
                                    .engine = engine,
                                    .data = data,
                                    .rates = rates}};
-  std::optional<Fit> fit;         // between begin() and end()
+  std::optional<Fit> fit;  // between begin() and end()
+  CallGuard guard{{.calls = calls,
+                   .ranks = ranks,
+                   .state = state,
+                   .engine = engine,
+                   .logger = logger,
+                   .process = process,
+                   .tuning = tuning,
+                   .fits = fits,
+                   .fit = fit,
+                   .abandon_fit = [this] { abandon_fit(); }}};
   std::optional<TrainerRun> run;  // unset: this one only tries
   Checkpoints checkpoints;
   WeightsInUse weights_in_use{state, engine};
-  FitPlanner planner{.options = options,
-                     .ranks = ranks,
-                     .state = state,
-                     .engine = engine,
-                     .process = process.settings,
-                     .train_step = train_step,
-                     .data = data,
-                     .rates = rates,
-                     .evaluations = evaluations,
-                     .settings = settings,
-                     .fits = fits,
-                     .resumption = resumption,
-                     .checkpoints = checkpoints};
   Engine engine;  // the last: callbacks that it closes may ask for all of the above
 };
 
@@ -229,52 +219,6 @@ void Trainer::Impl::count_batch_after(F&& report) {
     throw;
   }
   count_batch();
-}
-
-// Runs it; what is thrown leaves as RunError that says where, after the loggers have written what they have: the
-// program may be about to end.
-template <class F>
-auto Trainer::Impl::located(F&& run) {
-  if (fit && !calls.busy()) fit->move_here();
-  const Flag in_call = calls.begin();
-  const ProcessScope in_force(process.settings, fit.has_value());
-  const RandomScope draws(process.random);
-  std::optional<kernels::ProductScope> multiplies;
-  if (tuning.decides_products()) multiplies.emplace(process.products);
-  try {
-    return run();
-  } catch (...) {
-    fits.failed = true;
-    const std::exception_ptr thrown = std::current_exception();
-    std::exception_ptr told;
-    try {
-      ranks.rethrow_to_all();  // before anything that may take its time
-    } catch (...) {
-      told = std::current_exception();
-    }
-    tell_watchers(thrown);
-    logger.flush();
-    try {
-      std::rethrow_exception(told);
-    } catch (const RunError&) {
-      throw;  // the engine has said where
-    } catch (...) {
-      throw_nested<RunError>(code_after(calls.last()), " failed after ", to_string(calls.last()), ", epoch ",
-                             state.timestamp.epoch, ", batch ", state.timestamp.batch);
-    }
-  }
-}
-
-// The same for a part of a fit, which an error ends.
-template <class F>
-auto Trainer::Impl::training(F&& run) {
-  try {
-    return located(run);
-  } catch (const std::exception& error) {
-    fits.ended_by = error.what();
-    abandon_fit();
-    throw;
-  }
 }
 
 }  // namespace composer

@@ -103,7 +103,7 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
 }
 
 LrCurve Trainer::find_lr(const FindLrOptions& options) {
-  impl().require_open("find_lr()");
+  impl().guard.require_open("find_lr()");
   impl().calls.require_idle("find_lr()");
   if (impl_->fit) throw ConfigError("find_lr: a fit is going on; call end() first");
   check_find_lr(options);
@@ -134,7 +134,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
     // Algorithms that go by the share of the run that is done are to see that of the run itself.
     trial.fit->limited = false;
     if (impl_->state.max_duration) trial.state.max_duration = impl_->state.max_duration;
-    trial.training([&] {
+    trial.guard.train([&] {
       trial.begin();
       std::int64_t counted = first;
       while (!losses.diverged() && counted < first + options.num_batches && trial.step())

@@ -15,7 +15,7 @@
 #include "composer/step/loss_scaling.h"
 #include "composer/trainer/eval_runs.h"
 #include "composer/trainer/fit_checks.h"
-#include "composer/trainer/fit_plan.h"
+#include "composer/trainer/fit_planner.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/rank_options.h"
 #include "composer/trainer/resume_with.h"
@@ -79,8 +79,21 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   try {
     const Fits::Left left = fits.left(resumption.found.has_value(), state.stop.asked());
     check_same_fit(ranks, left, fits.next);
+    const FitPlanner planner{.options = options,
+                             .ranks = ranks,
+                             .state = state,
+                             .engine = engine,
+                             .process = process.settings,
+                             .train_step = train_step,
+                             .data = data,
+                             .rates = rates,
+                             .evaluations = evaluations,
+                             .settings = settings,
+                             .fits = fits,
+                             .resumption = resumption,
+                             .checkpoints = checkpoints};
     FitPlan plan = ranks.together([&] {
-      require_open("fit()");
+      guard.require_open("fit()");
       calls.require_idle("begin()");
       if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
       FitPlan made = planner.plan(given, left, needs_loader);

@@ -16,7 +16,6 @@
 #include <torch/optim/optimizer.h>
 
 #include "composer/core/error.h"
-#include "composer/core/error_watcher.h"
 #include "composer/core/for_all_ranks.h"
 #include "composer/core/model_access.h"
 #include "composer/core/rank_seed.h"
@@ -239,31 +238,6 @@ void Trainer::Impl::release() {
   checkpoints.end_run(well);
 }
 
-void Trainer::Impl::tell_watchers(const std::exception_ptr& error) noexcept try {
-  for (const auto& plugin : engine.callbacks()) {
-    auto* const watcher = plugin.interfaces.error_watcher;
-    if (watcher == nullptr) continue;
-    try {
-      watcher->run_fails(error, state, logger);
-    } catch (...) {
-      warn(join(plugin.name, ": run_fails(): ", describe(std::current_exception())));
-    }
-  }
-} catch (...) {  // NOLINT(bugprone-empty-catch): too little memory for the list; the error itself must leave
-}
-
-void Trainer::Impl::require_open(const char* call) const {
-  if (engine.closed()) throw Error("Trainer: ", call, " after close(); make a new Trainer");
-}
-
-void Trainer::Impl::require_fit(const char* call) const {
-  calls.require_idle(call);
-  if (fit) return;
-  if (fits.ended_by.empty()) throw ConfigError("Trainer: ", call, " before begin()");
-  throw ConfigError("Trainer: ", call, " after the fit was ended by an error (", fits.ended_by,
-                    "); call begin() again");
-}
-
 Trainer::Impl& Trainer::impl() const {
   if (!impl_) throw Error("Trainer: this one has been moved from; use the one that it was moved to");
   return *impl_;
@@ -280,7 +254,7 @@ void Trainer::fit(FitOptions options) {
   Impl& trainer = impl();
   trainer.start_fit(options, /*needs_loader=*/true);
   if (trainer.fit->skipped) return trainer.finish_fit();
-  trainer.training([&] {
+  trainer.guard.train([&] {
     trainer.begin();
     while (trainer.step()) {
     }
@@ -292,21 +266,21 @@ void Trainer::fit(FitOptions options) {
 void Trainer::begin(FitOptions options) {
   impl().start_fit(options, /*needs_loader=*/false);
   if (impl().fit->skipped) return;
-  impl().training([&] { impl().begin(); });
+  impl().guard.train([&] { impl().begin(); });
 }
 
 bool Trainer::step() {
-  impl().require_fit("step()");
+  impl().guard.require_fit("step()");
   if (!impl().fit->source.has_loader())
     throw ConfigError("Trainer::step: there is no train_dataloader; call step(batch)");
   if (impl().fit->skipped) return false;
   warn_of_eval_mode(*impl().fit, impl().state);
-  return impl().training([&] { return impl().step(); });
+  return impl().guard.train([&] { return impl().step(); });
 }
 
 bool Trainer::step(Batch batch) {
   if (batch.empty()) throw DataError("Trainer::step: the batch is empty");
-  impl().require_fit("step()");
+  impl().guard.require_fit("step()");
   BatchSource& source = impl().fit->source;
   if (source.has_loader())
     throw ConfigError("Trainer::step: this fit takes its batches from the ", source.feed().label(),
@@ -314,14 +288,14 @@ bool Trainer::step(Batch batch) {
   if (impl().fit->skipped) return false;
   warn_of_eval_mode(*impl().fit, impl().state);
   source.give(std::move(batch));
-  const bool trained = impl().training([&] { return impl().step(); });
+  const bool trained = impl().guard.train([&] { return impl().step(); });
   source.take_back();  // not taken if training is over
   return trained;
 }
 
 bool Trainer::done() const {
   const Impl& trainer = impl();
-  trainer.require_fit("done()");
+  trainer.guard.require_fit("done()");
   if (trainer.fit->skipped) return true;
   // A rank alone must not leave a loop in which the others go on: the last step() has told what all agree on.
   if (!trainer.ranks.alone()) return trainer.progress().limit_reached() || trainer.fit->ending.over();
@@ -330,14 +304,14 @@ bool Trainer::done() const {
 }
 
 void Trainer::end() {
-  impl().require_fit("end()");
-  if (!impl().fit->skipped) impl().training([&] { impl().end(); });
+  impl().guard.require_fit("end()");
+  if (!impl().fit->skipped) impl().guard.train([&] { impl().end(); });
   impl().finish_fit();
 }
 
 void Trainer::eval(EvalOptions options) {
   Impl& trainer = impl();
-  trainer.require_open("eval()");
+  trainer.guard.require_open("eval()");
   if (trainer.asides.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
   trainer.calls.require_no_trial("eval()");
   check_subset("eval", options.subset_num_batches);
@@ -356,7 +330,7 @@ void Trainer::eval(EvalOptions options) {
   check_same_evaluation(trainer.ranks, runs, options.subset_num_batches);
   const bool was_asked = trainer.state.stop.pending();
   const bool by_program = !trainer.calls.busy();  // else a callback, whose fit a signal is to end
-  trainer.located([&] {
+  trainer.guard.run([&] {
     trainer.eval(runs, options.subset_num_batches, by_program);
     if (!trainer.fit) trainer.checkpoints.write_notes();
   });
@@ -366,7 +340,7 @@ void Trainer::eval(EvalOptions options) {
 
 std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOptions options) {
   Impl& trainer = impl();
-  trainer.require_open("predict()");
+  trainer.guard.require_open("predict()");
   if (trainer.asides.predicting) throw ConfigError("Trainer: predict() inside of a prediction");
   trainer.calls.require_no_trial("predict()");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
@@ -375,7 +349,7 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
     warn("predict: the loader shuffles, so the outputs are in another order than its samples; set shuffle = false");
   Feed feed = trainer.ranks.feed(dataloader, "predict", options.subset_num_batches);
   check_same_prediction(trainer.ranks, feed);
-  return trainer.located([&] { return trainer.predict(std::move(feed), options.return_outputs); });
+  return trainer.guard.run([&] { return trainer.predict(std::move(feed), options.return_outputs); });
 }
 
 void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model)>& act) {
@@ -393,7 +367,7 @@ std::string Trainer::save_checkpoint(const std::string& name) {
   trainer.calls.require_own_weights("save_checkpoint", trainer.engine);
   if (trainer.fit) trainer.calls.require_exact_place("save_checkpoint");
   trainer.checkpoints.check_name(name);
-  return trainer.located([&] {
+  return trainer.guard.run([&] {
     return trainer.checkpoints.save_by_hand(name, trainer.resumption, trainer.fits.number(), trainer.fit.has_value());
   });
 }

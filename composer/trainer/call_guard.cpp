@@ -1,0 +1,59 @@
+#include "composer/trainer/call_guard.h"
+
+#include "composer/core/engine.h"
+#include "composer/core/error.h"
+#include "composer/core/error_watcher.h"
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
+#include "composer/step/code_after.h"
+#include "composer/trainer/ranks.h"
+
+namespace composer {
+
+void CallGuard::require_open(const char* call) const {
+  if (on_.engine.closed()) throw Error("Trainer: ", call, " after close(); make a new Trainer");
+}
+
+void CallGuard::require_fit(const char* call) const {
+  on_.calls.require_idle(call);
+  if (on_.fit) return;
+  if (on_.fits.ended_by.empty()) throw ConfigError("Trainer: ", call, " before begin()");
+  throw ConfigError("Trainer: ", call, " after the fit was ended by an error (", on_.fits.ended_by,
+                    "); call begin() again");
+}
+
+void CallGuard::throw_located() const {
+  const std::exception_ptr thrown = std::current_exception();
+  std::exception_ptr told;
+  try {
+    on_.ranks.rethrow_to_all();  // before anything that may take its time
+  } catch (...) {
+    told = std::current_exception();
+  }
+  tell_watchers(thrown);
+  on_.logger.flush();
+  try {
+    std::rethrow_exception(told);
+  } catch (const RunError&) {
+    throw;  // the engine has said where
+  } catch (...) {
+    const Event last = on_.calls.last();
+    throw_nested<RunError>(code_after(last), " failed after ", to_string(last), ", epoch ", on_.state.timestamp.epoch,
+                           ", batch ", on_.state.timestamp.batch);
+  }
+}
+
+void CallGuard::tell_watchers(const std::exception_ptr& error) const noexcept try {
+  for (const auto& plugin : on_.engine.callbacks()) {
+    auto* const watcher = plugin.interfaces.error_watcher;
+    if (watcher == nullptr) continue;
+    try {
+      watcher->run_fails(error, on_.state, on_.logger);
+    } catch (...) {
+      warn(join(plugin.name, ": run_fails(): ", describe(std::current_exception())));
+    }
+  }
+} catch (...) {  // NOLINT(bugprone-empty-catch): too little memory for the list; the error itself must leave
+}
+
+}  // namespace composer

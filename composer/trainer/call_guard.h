@@ -1,0 +1,87 @@
+#pragma once
+#include <exception>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "composer/kernels/products.h"
+#include "composer/trainer/calls.h"
+#include "composer/trainer/fit.h"
+#include "composer/trainer/fits.h"
+#include "composer/trainer/process_scope.h"
+#include "composer/trainer/process_state.h"
+#include "composer/trainer/tuning.h"
+#include "composer/util/own_random.h"
+
+namespace composer {
+
+struct State;
+class Engine;
+class Logger;
+class Ranks;
+
+// What surrounds the calls of a trainer: what may be called at all, what holds while a call runs, and what becomes of
+// an error.
+class CallGuard {
+ public:
+  struct Needs {
+    Calls& calls;
+    const Ranks& ranks;
+    const State& state;
+    const Engine& engine;
+    Logger& logger;
+    const ProcessState& process;
+    const Tuning& tuning;
+    Fits& fits;
+    std::optional<Fit>& fit;
+    std::function<void()> abandon_fit;  // after an error
+  };
+  explicit CallGuard(Needs needs) : on_(std::move(needs)) {}
+
+  // Each throws an error that names the call.
+  void require_open(const char* call) const;
+  void require_fit(const char* call) const;
+
+  // Runs it with what the trainer wants of the process. What is thrown leaves as RunError that says where, after the
+  // loggers have written what they have: the program may be about to end.
+  template <class F>
+  auto run(F&& call);
+  // The same for a part of a fit, which an error ends.
+  template <class F>
+  auto train(F&& part);
+
+ private:
+  [[noreturn]] void throw_located() const;  // what is being handled
+  void tell_watchers(const std::exception_ptr& error) const noexcept;
+
+  Needs on_;
+};
+
+template <class F>
+auto CallGuard::run(F&& call) {
+  if (on_.fit && !on_.calls.busy()) on_.fit->move_here();
+  const Flag in_call = on_.calls.begin();
+  const ProcessScope in_force(on_.process.settings, on_.fit.has_value());
+  const RandomScope draws(on_.process.random);
+  std::optional<kernels::ProductScope> multiplies;
+  if (on_.tuning.decides_products()) multiplies.emplace(on_.process.products);
+  try {
+    return call();
+  } catch (...) {
+    on_.fits.failed = true;
+    throw_located();
+  }
+}
+
+template <class F>
+auto CallGuard::train(F&& part) {
+  try {
+    return run(part);
+  } catch (const std::exception& error) {
+    on_.fits.ended_by = error.what();
+    on_.abandon_fit();
+    throw;
+  }
+}
+
+}  // namespace composer
