@@ -73,4 +73,13 @@ std::optional<std::int64_t> BatchLosses::nan_since() const {
   return state_.timestamp.batch - 1;
 }
 
+void BatchLosses::warn_of_nan() const {
+  const std::optional<std::int64_t> since = nan_since();
+  if (!since) return;
+  warn(join("the training loss has been NaN since batch ", *since, state_.device.is_cpu() ? "" : " or before",
+            ", up to the end of this fit at batch ", state_.timestamp.batch,
+            ": nothing was learnt from there on. The callback NaNMonitor ends a run at the first ",
+            "NaN, and says where it comes from"));
+}
+
 }  // namespace composer

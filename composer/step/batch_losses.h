@@ -27,11 +27,13 @@ class BatchLosses {
   void add(const at::Tensor& total, const LossWeight& share);
   // After the batch, before it is counted. Warns of the first loss that is NaN, where looking costs nothing.
   void log(std::int64_t microbatch_size);
+  // At the end of a fit, in case that nobody saw the warning hours ago: that the last losses were NaN.
+  void warn_of_nan() const;
+
+ private:
   // The batch from which on all losses were NaN, up to the last one; unset: that one is a number. On a device, which
   // this waits for, only the last one is looked at.
   std::optional<std::int64_t> nan_since() const;
-
- private:
   void add(std::string_view name, const at::Tensor& mean, const LossWeight& share);
   void watch_for_nan();
 

@@ -127,6 +127,11 @@ void TrainStep::leave() {
   if (scaling_.is_on()) ranks_->agree_on_overflow(scaling_.unscale());
 }
 
+void TrainStep::log() {
+  losses_.log(microbatches_.samples_at_once());
+  report_metrics();
+}
+
 void TrainStep::repeat(bool backward) { repeat_.run(backward, ranks_->share_of_gradient(microbatches_.share())); }
 
 void TrainStep::forget_batch() {

@@ -94,9 +94,9 @@ class TrainStep {
   void backward();
   void update_metrics();
   void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost; gradients are final
-  void log() { losses_.log(microbatches_.samples_at_once()); }  // at the step before it is counted
+  void log();    // what the batch has shown, at the step before it is counted
   void report_metrics() { metrics_.report(ranks_->world()); }
-  std::optional<std::int64_t> nan_since() const { return losses_.nan_since(); }
+  void warn_of_nan() const { losses_.warn_of_nan(); }
 
   // As Run says of them, of the microbatch that was entered last.
   void keep_random() { repeat_.keep_random(); }

@@ -9,11 +9,9 @@ bool Ending::note(int signal) {
 }
 
 bool Ending::decide(bool limit_reached, bool stop_asked) {
-  reason_ = Reason::NONE;
-  if (limit_reached) reason_ = Reason::LIMIT;
-  if (stop_asked) reason_ = Reason::STOP;
-  if (interrupted()) reason_ = Reason::SIGNAL;
-  return over();
+  stop_asked_ = stop_asked;
+  over_ = limit_reached || stop_asked || interrupted();
+  return over_;
 }
 
 void Ending::decide_last(bool limit_reached, bool stop_asked) {

@@ -1,14 +1,11 @@
 #pragma once
-#include <cstdint>
 
 namespace composer {
 
-// Whether a fit is over, and why. Its limit, a request to stop and a signal may come at any moment, so they are looked
-// at here, once a step and at the end, and everybody else reads the verdict.
+// Whether a fit is over. Its limit, a request to stop and a signal may come at any moment, so they are looked at here,
+// once a step and at the end, and everybody else reads the verdict.
 class Ending {
  public:
-  enum class Reason : std::uint8_t { NONE, LIMIT, STOP, SIGNAL };
-
   // What has come, wherever it is worth a look; 0: nothing. The first one counts, and true says that this is it.
   bool note(int signal);
   // At the head of a step: the verdict until the next call. True: the fit is over.
@@ -16,15 +13,14 @@ class Ending {
   // At the end: the last verdict. Not each loop has made a step that found the fit over.
   void decide_last(bool limit_reached, bool stop_asked);
 
-  Reason reason() const { return reason_; }
-  bool over() const { return reason_ != Reason::NONE; }
+  bool over() const { return over_; }
   // The last verdict has come: a request, or a signal, which may also have come since, and not the limit alone.
-  bool was_asked() const { return last_ && (reason_ == Reason::STOP || interrupted()); }
+  bool was_asked() const { return last_ && (stop_asked_ || interrupted()); }
   bool interrupted() const { return signal_ != 0; }  // noted, if not decided yet
   int signal() const { return signal_; }
 
  private:
-  Reason reason_ = Reason::NONE;
+  bool over_ = false, stop_asked_ = false;  // by the verdict
   bool last_ = false;
   int signal_ = 0;
 };

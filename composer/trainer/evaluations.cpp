@@ -23,6 +23,18 @@ std::vector<EvalRun*> Evaluations::due(Event event, IntervalMoment moment, const
   return due;
 }
 
+std::vector<EvalRun*> Evaluations::due_on_all_ranks(std::vector<EvalRun*> due, bool may_differ, const Ranks& ranks) {
+  may_differ = may_differ || std::ranges::any_of(runs_, differs_by_rank, &EvalRun::interval);
+  if (ranks.alone() || !may_differ) return due;
+  std::string marks;
+  for (EvalRun& run : runs_) marks += std::ranges::count(due, &run) > 0 ? '1' : '0';
+  marks = ranks.same(marks);
+  due.clear();
+  for (std::size_t i = 0; i < runs_.size(); ++i)
+    if (marks[i] == '1') due.push_back(&runs_[i]);
+  return due;
+}
+
 void Evaluations::mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch, std::uint64_t weights) {
   for (EvalRun* run : runs) {
     run->last_due_batch = batch;
@@ -70,7 +82,7 @@ void Evaluations::visit_evaluated(StateVisitor& visit, std::uint64_t weights) {
   for (EvalRun& run : runs_) run.weights = weights;
 }
 
-AsideScope::AsideScope(State& state, const Feed& feed)
+EvaluationScope::EvaluationScope(State& state, const Feed& feed)
     : lease_(feed.lease()),
       state_(state),
       label_(std::exchange(state.dataloader_label, feed.label())),
@@ -82,7 +94,7 @@ AsideScope::AsideScope(State& state, const Feed& feed)
   set_training(as_module(*state.model), false);
 }
 
-AsideScope::~AsideScope() {
+EvaluationScope::~EvaluationScope() {
   state_.dataloader_label = std::move(label_);
   state_.dataloader_len = len_;
   state_.has_dataloader = had_loader_;

@@ -46,6 +46,9 @@ class Evaluations {
   // Each is asked, so that functions with a memory hear of every event. Nothing changes but their memory.
   // What was due for a batch is due again at the end of training if the weights have another version since.
   std::vector<EvalRun*> due(Event event, IntervalMoment moment, const State& state, std::uint64_t weights = 0);
+  // Those of rank 0, where ranks could have different answers (`may_differ`: they have, whatever the intervals are):
+  // evaluations need all of them.
+  std::vector<EvalRun*> due_on_all_ranks(std::vector<EvalRun*> due, bool may_differ, const Ranks& ranks);
   void mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch, std::uint64_t weights = 0);  // and pending
   void done(const EvalRun& run);
   std::vector<EvalRun*> pending();
@@ -67,12 +70,12 @@ class Evaluations {
 
 // The state while another loader than the training one is read: evaluation mode, no gradients. The end of the scope
 // brings back the training loader, batch, outputs and each module's mode, also after an exception.
-class AsideScope {
+class EvaluationScope {
  public:
-  AsideScope(State& state, const Feed& feed);
-  ~AsideScope();
-  AsideScope(const AsideScope&) = delete;
-  AsideScope& operator=(const AsideScope&) = delete;
+  EvaluationScope(State& state, const Feed& feed);
+  ~EvaluationScope();
+  EvaluationScope(const EvaluationScope&) = delete;
+  EvaluationScope& operator=(const EvaluationScope&) = delete;
 
  private:
   data::LoaderLease lease_;

@@ -11,10 +11,12 @@
 #include "composer/core/time.h"
 #include "composer/data/shared_loader.h"
 #include "composer/trainer/batch_source.h"
-#include "composer/trainer/ending.h"
 #include "composer/trainer/process_scope.h"
+#include "composer/trainer/training_data.h"
 
 namespace composer {
+
+class Ranks;
 
 // Time on the wall clock since the last lap, without what was skipped.
 class Stopwatch {
@@ -38,7 +40,8 @@ struct Fit {
     ProcessClaim process;
     std::shared_ptr<void> among_ranks;  // where several train
   };
-  Fit(Feed feed, Holds given) : holds(std::move(given)), source(std::move(feed)) {}
+  Fit(const TrainingData& data, const Ranks& ranks, Holds given)
+      : holds(std::move(given)), source(data.feed(), ranks, data.longest_epoch()) {}
 
   // What it holds is the thread's that drives the trainer, which need not be the one of begin().
   void move_here() {
@@ -51,12 +54,10 @@ struct Fit {
   Holds holds;
   std::thread::id thread = std::this_thread::get_id();
   BatchSource source;
-  Ending ending;
   Stopwatch stopwatch;
-  bool bills = true;            // time to the batch that comes next
-  bool out_of_batches = false;  // in this epoch, where each rank has a loader of its own
-  bool first_batch = true;      // is not trained yet
-  bool first_loss = true;       // is not computed yet
+  bool bills = true;        // time to the batch that comes next
+  bool first_batch = true;  // is not trained yet
+  bool first_loss = true;   // is not computed yet
   bool warned_of_mode = false;
   bool follows_pause = false;       // of the fit before; until its beginning is saved, where that is to be
   bool begins_after_pause = false;  // likewise, and a checkpoint would have the fit before go on

@@ -93,7 +93,6 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       data(other.data),
       settings(other.settings.of_trial()),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
-      asides(AsidePlan(false, false)),
       checkpoints(options, ranks, state, replicas, {}, {}),
       engine(state, logger, other.engine, Engine::ForTrial{}) {
   state.stop = Stop();

@@ -144,7 +144,7 @@ Ranks::Heard Ranks::hear(const Stop& stop, int signal, bool saved) const {
   return {.stop = decision.asker >= 0, .signal = decision.signal, .saved = votes[3] != 0};
 }
 
-Ranks::Aside Ranks::hear_aside(const Aside& own) const {
+Ranks::EvalCounts Ranks::sum(const EvalCounts& own) const {
   const SignalVote vote = vote_of(own.signal);
   const at::Tensor sums = at::tensor({own.samples, own.tokens, vote[0], vote[1]}, at::kLong);
   world_->sum(sums);

@@ -71,12 +71,13 @@ class Ranks {
   // Whether any rank was asked to stop, got a signal, or has saved. `stop` is asked as that of the first such rank.
   Heard hear(const Stop& stop, int signal, bool saved) const;
 
-  struct Aside {
+  struct EvalCounts {
     std::int64_t samples = 0, tokens = 0;
     int signal = 0;
   };
-  // The same for a batch of an evaluation or prediction, of which every rank has its slice.
-  Aside hear_aside(const Aside& own) const;
+  // What all ranks have counted of a batch of an evaluation or prediction, of which each has its slice; and whether one
+  // of them got a signal.
+  EvalCounts sum(const EvalCounts& own) const;
 
  private:
   void settle(std::exception_ptr error) const;

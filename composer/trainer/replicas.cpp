@@ -24,6 +24,7 @@
 #include "composer/optim/any_optimizer.h"
 #include "composer/step/model_settings.h"
 #include "composer/step/train_step.h"
+#include "composer/step/weights_in_use.h"
 #include "composer/trainer/ranks.h"
 #include "composer/util/checksum.h"
 #include "composer/util/exact_text.h"
@@ -219,6 +220,27 @@ void ReplicaCheck::compare(bool modes) {
   if (bound[0] == -bound[1]) return;
   compare_settings(modes);
   compare_weights(sums);
+}
+
+void ReplicaCheck::share_model(WeightsInUse& weights) const {
+  GradientSync* const sync = step_.ranks();
+  if (!sync) return;
+  const WeightsInUse::Unchanged unchanged(weights);
+  sync->model().share();
+}
+
+void ReplicaCheck::share_buffers(WeightsInUse& weights) const {
+  GradientSync* const sync = step_.ranks();
+  if (!sync) return;
+  const WeightsInUse::Unchanged unchanged(weights);
+  sync->model().share_buffers();
+}
+
+void ReplicaCheck::share_last_buffers(WeightsInUse& weights) const {
+  if (ranks_.alone()) return;
+  share_buffers(weights);
+  const WeightsInUse::Scope exported(weights, WeightsUse::EXPORT);
+  share_buffers(weights);
 }
 
 }  // namespace composer

@@ -10,6 +10,7 @@ namespace composer {
 
 class Ranks;
 class TrainStep;
+class WeightsInUse;
 struct State;
 
 // By tensor: a checksum of the bytes of its elements in their order, whatever its memory layout. Equal tensors on
@@ -39,6 +40,14 @@ class ReplicaCheck {
   // first. Buffers may differ until they are shared. Without `modes`, modules may be frozen on some ranks: the model is
   // not trained next. Throws ConfigError on all ranks alike; what may come of rounding is a warning, once.
   void compare(bool modes = true);
+
+  // Give all ranks the model of rank 0, or its buffers alone: batch-norm statistics differ by rank while training, and
+  // all are to evaluate one model. For `weights` this is no change, so that all ranks know the same metrics for
+  // current.
+  void share_model(WeightsInUse& weights) const;
+  void share_buffers(WeightsInUse& weights) const;
+  // When a fit ends: also those of what an algorithm hands out for the model.
+  void share_last_buffers(WeightsInUse& weights) const;
 
  private:
   void share_new() const;

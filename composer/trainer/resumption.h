@@ -83,6 +83,14 @@ struct Resumption {
     const StateValue* const why = waiting.find("stop");
     return why ? std::get<std::string>(*why) : std::string();
   }
+  // A run that was over when it was saved is so again; false: it was not.
+  bool finish_again(const Stop& stop) {
+    const std::string why = finished();
+    if (why.empty()) return false;
+    stop.ask(why, Stop::FINISHED);
+    waiting.drop({"stop"});
+    return true;
+  }
   // After a pause, what hooks draw at FIT_START changes nothing, whether it is saved or not: so it is in a run that
   // goes on from there.
   void keep_random(const OwnRandom& random);

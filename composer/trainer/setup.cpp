@@ -142,9 +142,9 @@ void Trainer::Impl::commit(FitPlan plan) {
   commit_lasting(plan);
   fits.begin(plan.counted_from, plan.goal);
   if (dist::World* const world = ranks.world()) plan.holds.among_ranks = world->training();
-  fit.emplace(data.feed(), std::move(plan.holds)).follows_pause = fits.paused;
+  fit.emplace(data, ranks, std::move(plan.holds)).follows_pause = fits.paused;
   fit->begins_after_pause = fits.paused && is_saved;
-  if (options.handle_signals) signals->begin();
+  stopping.begin_fit(options.handle_signals);
   if (plan.goal && *plan.goal != *plan.until) fit->max_duration_afterwards.emplace(plan.goal);
 }
 
@@ -161,7 +161,7 @@ void Trainer::Impl::skip_fit(FitPlan plan) {
     state.stop.see();
     state.stop.answer();
   }
-  fit.emplace(data.feed(), std::move(plan.holds)).skipped = true;
+  fit.emplace(data, ranks, std::move(plan.holds)).skipped = true;
 }
 
 void Trainer::Impl::check_first_batch() {
@@ -176,14 +176,14 @@ void Trainer::Impl::check_first_batch() {
 
 void Trainer::Impl::finish_fit() {
   if (fit->skipped) return fit.reset();
-  poll_signals();  // the last one: what comes later is for others
-  fits.interrupted_by = fit->ending.signal();
-  fits.paused = pauses() || fit->follows_pause;  // it may have failed before it has begun
+  stopping.look_for_signal();  // the last one: what comes later is for others
+  fits.interrupted_by = stopping.signal();
+  fits.paused = stopping.pauses() || fit->follows_pause;  // it may have failed before it has begun
   if (fit->max_duration_afterwards) state.max_duration = *fit->max_duration_afterwards;
   train_step.end_fit();
   settings.note(as_module(*state.model));
   state.stop.answer();
-  signals->end();
+  stopping.end_fit();
   fit.reset();
   rates.leave(state);
   checkpoints.end_fit();

@@ -127,8 +127,7 @@ Trainer::Impl::Impl(TrainerOptions given)
       process{.random = OwnRandom(state.device, options.seed), .settings = settings_of(options, state.device)},
       logger(state, destinations(options.loggers)),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
-      asides(AsidePlan(options.inference_mode, options.fold_batch_norms || options.tune)),
-      run(std::in_place, needs_of_run(), signals, options.grace_period),
+      run(std::in_place, needs_of_run(), stopping.signals(), options.grace_period),
       checkpoints(options, ranks, state, replicas, resumption.found,
                   {.whole_optimizer =
                        [this] { return train_step.optimizer_shards()->gather(own_optimizer(state, train_step)); },
@@ -177,10 +176,9 @@ TrainerRun::Needs Trainer::Impl::needs_of_run() {
   return {.loader = loader,
           .calls = calls,
           .replicas = replicas,
-          .asides = asides,
-          .interrupted = [this] { return interrupted(); },
-          .pauses = [this] { return pauses(); },
-          .progress = [this] { return progress(); }};
+          .evaluation = evaluation,
+          .stopping = stopping,
+          .time = time};
 }
 
 void Trainer::Impl::join_ranks() {
@@ -298,9 +296,8 @@ bool Trainer::done() const {
   trainer.guard.require_fit("done()");
   if (trainer.fit->skipped) return true;
   // A rank alone must not leave a loop in which the others go on: the last step() has told what all agree on.
-  if (!trainer.ranks.alone()) return trainer.progress().limit_reached() || trainer.fit->ending.over();
-  return trainer.progress().limit_reached() || trainer.state.stop.asked() || trainer.interrupted() ||
-         trainer.signals->pending() != 0;
+  if (trainer.time.limit_reached()) return true;
+  return trainer.ranks.alone() ? trainer.stopping.is_asked_here() : trainer.stopping.over();
 }
 
 void Trainer::end() {
@@ -312,7 +309,7 @@ void Trainer::end() {
 void Trainer::eval(EvalOptions options) {
   Impl& trainer = impl();
   trainer.guard.require_open("eval()");
-  if (trainer.asides.evaluating) throw ConfigError("Trainer: eval() inside of an evaluation");
+  if (trainer.evaluation.is_evaluating()) throw ConfigError("Trainer: eval() inside of an evaluation");
   trainer.calls.require_no_trial("eval()");
   check_subset("eval", options.subset_num_batches);
   std::vector<EvalRun> given = eval_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1,
@@ -331,7 +328,7 @@ void Trainer::eval(EvalOptions options) {
   const bool was_asked = trainer.state.stop.pending();
   const bool by_program = !trainer.calls.busy();  // else a callback, whose fit a signal is to end
   trainer.guard.run([&] {
-    trainer.eval(runs, options.subset_num_batches, by_program);
+    trainer.evaluation.eval(runs, options.subset_num_batches, by_program);
     if (!trainer.fit) trainer.checkpoints.write_notes();
   });
   // A stopper that judges what is evaluated between two fits does not end the next one.
@@ -341,7 +338,7 @@ void Trainer::eval(EvalOptions options) {
 std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOptions options) {
   Impl& trainer = impl();
   trainer.guard.require_open("predict()");
-  if (trainer.asides.predicting) throw ConfigError("Trainer: predict() inside of a prediction");
+  if (trainer.evaluation.is_predicting()) throw ConfigError("Trainer: predict() inside of a prediction");
   trainer.calls.require_no_trial("predict()");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
   const auto* loader = dynamic_cast<const data::detail::SeekableLoader*>(dataloader.dataloader.get());
@@ -349,7 +346,7 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
     warn("predict: the loader shuffles, so the outputs are in another order than its samples; set shuffle = false");
   Feed feed = trainer.ranks.feed(dataloader, "predict", options.subset_num_batches);
   check_same_prediction(trainer.ranks, feed);
-  return trainer.guard.run([&] { return trainer.predict(std::move(feed), options.return_outputs); });
+  return trainer.guard.run([&] { return trainer.evaluation.predict(std::move(feed), options.return_outputs); });
 }
 
 void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model)>& act) {

@@ -15,15 +15,17 @@
 #include "composer/core/state.h"
 #include "composer/step/train_step.h"
 #include "composer/step/weights_in_use.h"
-#include "composer/trainer/asides.h"
 #include "composer/trainer/calls.h"
 #include "composer/trainer/checkpoints.h"
+#include "composer/trainer/evaluation_loop.h"
 #include "composer/trainer/fit.h"
 #include "composer/trainer/loading.h"
 #include "composer/trainer/progress.h"
 #include "composer/trainer/replicas.h"
 #include "composer/trainer/run_state.h"
 #include "composer/trainer/signals.h"
+#include "composer/trainer/stopping.h"
+#include "composer/trainer/training_time.h"
 #include "composer/util/own_random.h"
 
 namespace composer {
@@ -58,8 +60,8 @@ class TrainerRun::Shared final : public Run, public ExchangeWatcher {
     const WeightsInUse::Unchanged trusted(saved().weights_in_use);
     apply();
   }
-  bool interrupted() const override { return of_ && of_->interrupted(); }
-  bool pauses() const override { return of_ && of_->pauses(); }
+  bool interrupted() const override { return of_ && of_->stopping.interrupted(); }
+  bool pauses() const override { return of_ && of_->stopping.pauses(); }
   bool is_resumable() const override { return of_ && saved().checkpoints.is_resumable(); }
   bool begins_again() const override { return of_ && saved().checkpoints.begins_again(); }
   std::string identity() const override { return of_ ? saved().checkpoints.identity() : std::string(); }
@@ -72,7 +74,7 @@ class TrainerRun::Shared final : public Run, public ExchangeWatcher {
   void keep_random() const override { saved().train_step.keep_random(); }
   void repeat_microbatch(bool backward) const override { saved().train_step.repeat(backward); }
   std::vector<std::int64_t> sample_indices() const override {
-    if (!saved().fit || of().asides.evaluating || of().asides.predicting) return {};
+    if (!saved().fit || of().evaluation.is_evaluating() || of().evaluation.is_predicting()) return {};
     return saved().train_step.sample_indices(saved().fit->source.feed());
   }
 
@@ -84,7 +86,7 @@ class TrainerRun::Shared final : public Run, public ExchangeWatcher {
 
   // After a signal every batch, epoch or iteration is saved as soon as it is counted: there may be no later.
   IntervalMoment moment(Event event) const override {
-    IntervalMoment moment = of().progress().moment_of(event, saved().state.dataloader_len);
+    IntervalMoment moment = of().time.progress().moment_of(event, saved().state.dataloader_len);
     moment.last = interrupted();
     return moment;
   }

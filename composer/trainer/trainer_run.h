@@ -1,5 +1,4 @@
 #pragma once
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -8,11 +7,12 @@
 
 namespace composer {
 
-struct Progress;
-class Asides;
 class Calls;
+class EvaluationLoop;
 class ReplicaCheck;
 class SignalWatch;
+class Stopping;
+class TrainingTime;
 
 // The run of a trainer, as plug-ins have it in state.run. A copy of the state may outlive the trainer: once this is
 // closed, or gone, what is asked of it is an error.
@@ -23,9 +23,9 @@ class TrainerRun {
     RunLoader loader;
     const Calls& calls;
     ReplicaCheck& replicas;
-    const Asides& asides;
-    std::function<bool()> interrupted, pauses;  // the fit
-    std::function<Progress()> progress;
+    const EvaluationLoop& evaluation;
+    const Stopping& stopping;
+    const TrainingTime& time;
   };
   TrainerRun(Needs needs, std::shared_ptr<SignalWatch> signals, Seconds grace_period);  // puts itself into state.run
   ~TrainerRun() { close(); }

@@ -1,7 +1,6 @@
 #include "composer/trainer/training_data.h"
 
 #include "composer/core/state.h"
-#include "composer/trainer/batch_source.h"
 #include "composer/trainer/ranks.h"
 #include "composer/trainer/trainer.h"
 
@@ -20,8 +19,8 @@ void TrainingData::use(const Feed& feed, const TrainerOptions& options, const Ra
   if (options.copy_ahead && !state.device.is_cpu()) feed_.copy_ahead(copies_on_side_stream(state.device));
   state.has_dataloader = true;
   state.dataloader_label = feed ? feed.label() : options.train_dataloader_label;
-  if (ranks.have_own_loaders()) joint_length_ = ranks.longest(feed.num_batches());
-  state.dataloader_len = ranks.have_own_loaders() ? joint_length_ : feed.num_batches();
+  if (ranks.have_own_loaders()) longest_epoch_ = ranks.longest(feed.num_batches());
+  state.dataloader_len = ranks.have_own_loaders() ? longest_epoch_ : feed.num_batches();
 }
 
 Feed TrainingData::of_fit(const FitOptions& fit, const TrainerOptions& options, const Ranks& ranks) const {
@@ -31,10 +30,6 @@ Feed TrainingData::of_fit(const FitOptions& fit, const TrainerOptions& options, 
   const bool is_own = feed_.loader() == own_;
   const std::int64_t subset = fit.train_subset_num_batches.value_or(is_own ? options.train_subset_num_batches : -1);
   return subset == feed_.subset() ? feed_ : feed_.with_subset(subset);
-}
-
-std::optional<std::int64_t> TrainingData::epoch_length(const BatchSource& source, const Ranks& ranks) const {
-  return source.has_loader() && ranks.have_own_loaders() ? joint_length_ : source.epoch_length();
 }
 
 }  // namespace composer

@@ -8,33 +8,33 @@
 namespace composer::test::ending_test {
 namespace {
 
-using Reason = Ending::Reason;
-
-TEST_CASE(
-    "A fit ends for its limit, a request or a signal, and a signal is named before a request, that before a limit") {
+TEST_CASE("A fit ends for its limit, a request or a signal; it was asked to by a request or a signal") {
   struct Row {
     bool limit, stop;
     int signal;
-    Reason reason;
+    bool over, was_asked;
   };
-  for (const auto& [limit, stop, signal, reason] : {
-           Row{false, false, 0, Reason::NONE},
-           Row{true, false, 0, Reason::LIMIT},
-           Row{false, true, 0, Reason::STOP},
-           Row{false, false, SIGINT, Reason::SIGNAL},
-           Row{true, true, 0, Reason::STOP},
-           Row{true, false, SIGTERM, Reason::SIGNAL},
-           Row{false, true, SIGTERM, Reason::SIGNAL},
-           Row{true, true, SIGINT, Reason::SIGNAL},
+  for (const auto& [limit, stop, signal, over, was_asked] : {
+           Row{false, false, 0, false, false},
+           Row{true, false, 0, true, false},
+           Row{false, true, 0, true, true},
+           Row{false, false, SIGINT, true, true},
+           Row{true, true, 0, true, true},
+           Row{true, false, SIGTERM, true, true},
+           Row{false, true, SIGTERM, true, true},
+           Row{true, true, SIGINT, true, true},
        }) {
     CAPTURE(limit);
     CAPTURE(stop);
     CAPTURE(signal);
     Ending ending;
     CHECK(ending.note(signal) == (signal != 0));
-    CHECK(ending.decide(limit, stop) == (reason != Reason::NONE));
-    CHECK(ending.reason() == reason);
+    CHECK(ending.decide(limit, stop) == over);
+    CHECK(ending.over() == over);
     CHECK(ending.signal() == signal);
+    CHECK_FALSE(ending.was_asked());
+    ending.decide_last(limit, stop);
+    CHECK(ending.was_asked() == was_asked);
   }
 }
 

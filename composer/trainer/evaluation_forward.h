@@ -8,25 +8,25 @@
 
 namespace composer {
 
-// How forward passes outside of training run: in inference mode, and with batch norms folded into the convolutions
-// before them, if asked for.
-class AsidePlan {
+// How forward passes of evaluations and predictions run: in inference mode, and with batch norms folded into the
+// convolutions before them, if asked for.
+class ForwardPlan {
  public:
-  AsidePlan(bool inference_mode, bool fold) : inference_mode_(inference_mode), fold_(fold) {}
+  ForwardPlan(bool inference_mode, bool fold) : inference_mode_(inference_mode), fold_(fold) {}
 
  private:
-  friend class AsideForward;
+  friend class EvaluationForward;
   bool inference_mode_, fold_;
   const Model* watched_ = nullptr;  // the one that folding_ is for
   BatchNormFolding folding_;        // nothing if outputs would differ
 };
 
 // Those of one evaluation or prediction, in which the weights stay what they are.
-class AsideForward {
+class EvaluationForward {
  public:
   using Call = std::function<Outputs(Model& model, const Batch& batch)>;
 
-  AsideForward(State& state, AsidePlan& plan, const Feed& feed, Call call);
+  EvaluationForward(State& state, ForwardPlan& plan, const Feed& feed, Call call);
   void operator()();  // makes state.outputs of state.batch
 
  private:
@@ -35,7 +35,7 @@ class AsideForward {
   bool same_when_folded();
 
   State& state_;
-  AsidePlan& plan_;
+  ForwardPlan& plan_;
   Call call_;
   bool folds_;  // if there is what can be
   std::optional<BatchNormFolding::Folded> folded_;

@@ -1,4 +1,4 @@
-#include "composer/trainer/aside_forward.h"
+#include "composer/trainer/evaluation_forward.h"
 
 #include <utility>
 
@@ -31,13 +31,13 @@ double difference(const Outputs& expected, const Outputs& got) {
 
 }  // namespace
 
-AsideForward::AsideForward(State& state, AsidePlan& plan, const Feed& feed, Call call)
+EvaluationForward::EvaluationForward(State& state, ForwardPlan& plan, const Feed& feed, Call call)
     : state_(state),
       plan_(plan),
       call_(std::move(call)),
       folds_(plan.fold_ && feed.num_batches().value_or(kBatchesWorthFolding) >= kBatchesWorthFolding) {}
 
-void AsideForward::operator()() {
+void EvaluationForward::operator()() {
   if (folds_ && plan_.watched_ != &*state_.model) watch();
   std::optional<c10::InferenceMode> inference;  // turned off, it would turn gradients on
   if (plan_.inference_mode_) inference.emplace();
@@ -51,10 +51,10 @@ void AsideForward::operator()() {
   if (!right) plain();
 }
 
-void AsideForward::plain() { state_.outputs = call_(*state_.model, state_.batch); }
+void EvaluationForward::plain() { state_.outputs = call_(*state_.model, state_.batch); }
 
 // In fp32, where a difference of outputs is one of the weights and not of the precision. Leaves no trace.
-void AsideForward::watch() {
+void EvaluationForward::watch() {
   BatchUndo undo(state_);
   plan_.watched_ = &*state_.model;
   plan_.folding_.watch([this] { plain(); });
@@ -63,7 +63,7 @@ void AsideForward::watch() {
   undo.restore();
 }
 
-bool AsideForward::same_when_folded() {
+bool EvaluationForward::same_when_folded() {
   const Outputs expected = state_.outputs;
   if (!plan_.folding_.fold().run([this] { plain(); })) return false;
   const double share = difference(expected, state_.outputs);

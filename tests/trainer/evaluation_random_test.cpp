@@ -7,7 +7,7 @@
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test::aside_random_test {
+namespace composer::test::evaluation_random_test {
 namespace {
 
 // Draws for each batch.
@@ -94,4 +94,4 @@ TEST_CASE("Each call of eval() or predict() at one batch draws other numbers, an
 }
 
 }  // namespace
-}  // namespace composer::test::aside_random_test
+}  // namespace composer::test::evaluation_random_test

@@ -10,7 +10,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test::aside_forward_test {
+namespace composer::test::evaluation_forward_test {
 namespace {
 
 std::shared_ptr<Loader> images(std::int64_t samples, std::int64_t batch_size) {
@@ -196,4 +196,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace composer::test::aside_forward_test
+}  // namespace composer::test::evaluation_forward_test

@@ -1,0 +1,211 @@
+// When each event of an evaluation or a prediction fires, in the order in which you read it.
+#include "composer/trainer/evaluation_loop.h"
+
+#include <utility>
+
+#include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/model_access.h"
+#include "composer/step/weights_in_use.h"
+#include "composer/trainer/checkpoints.h"
+#include "composer/trainer/events.h"
+#include "composer/trainer/learning_rates.h"
+#include "composer/trainer/random_streams.h"
+#include "composer/trainer/ranks.h"
+#include "composer/trainer/replicas.h"
+#include "composer/trainer/stopping.h"
+#include "composer/trainer/training_time.h"
+#include "composer/util/autocast.h"
+
+namespace composer {
+namespace {
+
+// Copies that owe nothing to inference mode or to the memory of the batch.
+Outputs on_cpu(const Outputs& outputs) {
+  Outputs copy;
+  for (const auto& [name, tensor] : outputs) copy.set(name, tensor.is_cpu() ? tensor.clone() : tensor.cpu());
+  return copy;
+}
+
+Outputs eval_forward(Model& model, const Batch& batch) { return eval_forward_of(model, batch, nullptr); }
+
+}  // namespace
+
+// What evaluations and predictions begin and end with: they cost the fit no time and none of its random numbers, and
+// all ranks measure one model.
+class EvaluationLoop::Session {
+ public:
+  Session(const Needs& on, std::string_view label, std::int64_t call)
+      : weights_in_use_(on.weights_in_use),
+        unbilled_(on.fit ? &*on.fit : nullptr),
+        random_(random_of_evaluation(on.state, label, call)),
+        draws_(random_),
+        weights_(weights_in_use_, WeightsUse::EVALUATION) {
+    on.replicas.share_buffers(weights_in_use_);
+  }
+  void close(Events::Opened& all) {
+    all.close();
+    weights_in_use_.version();  // what was changed meanwhile is no longer what was measured
+  }
+
+ private:
+  WeightsInUse& weights_in_use_;
+  Unbilled unbilled_;
+  OwnRandom random_;
+  RandomScope draws_;
+  WeightsInUse::Scope weights_;
+};
+
+std::vector<EvalRun*> EvaluationLoop::due(Event event) {
+  if (!on_.state.previous_timestamp || on_.evaluators.runs().empty()) return {};
+  IntervalMoment moment = on_.time.progress().moment_of(event, on_.state.dataloader_len);
+  moment.last = event == Event::FIT_END;
+  const std::uint64_t weights = moment.last ? on_.weights_in_use.version() : 0;
+  return on_.evaluators.due_on_all_ranks(on_.evaluators.due(event, moment, on_.state, weights), moment.last, on_.ranks);
+}
+
+std::vector<EvalRun*> EvaluationLoop::take_due(Event event) {
+  const bool interrupted = on_.stopping.look_for_signal();
+  std::vector<EvalRun*> runs = due(event);
+  if (interrupted && event == Event::FIT_END) return {};  // the run has not ended
+  if (!runs.empty() && !on_.stopping.pauses())
+    on_.evaluators.mark_due(runs, on_.state.timestamp.batch, on_.weights_in_use.version());
+  if (interrupted) runs.clear();
+  return runs;
+}
+
+void EvaluationLoop::run(const std::vector<EvalRun*>& due) {
+  if (due.empty()) return;
+  Session session(on_, "", 0);
+  Events::Opened all(on_.events, Event::EVAL_BEFORE_ALL, Event::EVAL_AFTER_ALL);
+  for (EvalRun* run : due) {
+    if (!evaluate(*run, run->feed, {})) return all.cut_short();
+    on_.evaluators.done(*run);
+    if (!on_.stopping.pauses()) on_.rates.schedules().observe(on_.state, run->feed.label());
+  }
+  session.close(all);
+}
+
+void EvaluationLoop::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end) {
+  const std::int64_t call = next_call();
+  Session session(on_, "", call);
+  Events::Opened all(on_.events, Event::EVAL_STANDALONE_START, Event::EVAL_STANDALONE_END);
+  for (EvalRun& run : runs) {
+    Feed feed = subset_num_batches == -1 ? run.feed : run.feed.with_subset(subset_num_batches);
+    const bool judges = on_.evaluators.judges(run, feed, /*is_cut=*/subset_num_batches != -1, on_.ranks);
+    if (!evaluate(run, feed, {.call = call, .judges = judges, .to_the_end = to_the_end})) break;
+  }
+  session.close(all);
+}
+
+// False: interrupted, so there are no metrics. Values of a part of the data, of other data, or of weights that were
+// changed meanwhile, judge no checkpoint.
+bool EvaluationLoop::evaluate(EvalRun& run, Feed& feed, How how) {
+  State& state = on_.state;
+  const OwnRandom random = random_of_evaluation(state, feed.label(), how.call);
+  const RandomScope draws(random);
+  const Flag now(is_evaluating_);
+  const EvaluationScope scope(state, feed);
+  EvaluationForward forward(state, forward_, feed, &eval_forward);
+  state.eval_timestamp = {};
+  Events::Opened evaluation(on_.events, Event::EVAL_START, Event::EVAL_END);
+  run.metrics.reset();
+  run.microbatch.begin(state.device);
+  const std::uint64_t before = on_.weights_in_use.version();
+  for (feed.seek(0, 0); next_batch(feed, state.eval_timestamp);) {
+    on_.events.fire(Event::EVAL_BATCH_START);
+    evaluate_batch(run, feed, forward);
+    count_batch(feed, state.eval_timestamp);
+    on_.events.fire(Event::EVAL_BATCH_END);
+    if (!how.to_the_end && on_.stopping.look_for_signal()) {
+      evaluation.cut_short();
+      return false;
+    }
+  }
+  const bool of_one_model = on_.weights_in_use.version() == before;
+  run.metrics.report(state, on_.logger, /*keep_if_empty=*/false, on_.ranks.world());
+  if (!how.judges || !of_one_model) state.metrics.outdate(feed.label());
+  evaluation.close();
+  on_.checkpoints.note_evaluation();
+  return true;
+}
+
+void EvaluationLoop::evaluate_batch(EvalRun& run, const Feed& feed, EvaluationForward& forward) {
+  if (!on_.ranks.alone() && feed.samples() == 0) return;  // this one has no sample of a small last batch
+  State& state = on_.state;
+  std::vector<at::Tensor> metrics;  // before this part
+  const auto use = [&](Batch part) {
+    if (run.microbatch.is_auto()) metrics = run.metrics.kept();
+    state.batch = std::move(part);
+    feed.to_device(state.batch, state.device);
+    on_.events.fire(Event::EVAL_BEFORE_FORWARD);
+    {
+      const WeightsInUse::Forward passing(on_.weights_in_use);
+      forward();
+    }
+    on_.events.fire(Event::EVAL_AFTER_FORWARD);
+    const WeightsInUse::Forward measuring(on_.weights_in_use);  // it may count in a buffer
+    const AutocastScope autocast(state.precision, state.device);
+    run.metrics.update(*state.model, state.batch, state.outputs);
+  };
+  const auto undo = [&] {
+    run.metrics.restore(metrics);
+    state.batch = {};
+    state.outputs = {};
+  };
+  run.microbatch.for_each_part(feed, Batch(state.batch), state.device, use, undo);
+}
+
+std::vector<Outputs> EvaluationLoop::predict(Feed feed, bool return_outputs) {
+  State& state = on_.state;
+  std::vector<Outputs> results;
+  const Flag now(is_predicting_);
+  Session session(on_, "predict", next_call());
+  const EvaluationScope scope(state, feed);
+  EvaluationForward forward(state, forward_, feed, forward_of);
+  state.predict_timestamp = {};
+  Events::Opened prediction(on_.events, Event::PREDICT_START, Event::PREDICT_END);
+  for (feed.seek(0, 0); next_batch(feed, state.predict_timestamp);) {
+    feed.to_device(state.batch, state.device);
+    on_.events.fire(Event::PREDICT_BATCH_START);
+    if (feed.samples() > 0 || on_.ranks.alone()) {  // a rank may have no sample of a small last batch
+      on_.events.fire(Event::PREDICT_BEFORE_FORWARD);
+      {
+        const WeightsInUse::Forward passing(on_.weights_in_use);
+        forward();
+      }
+      on_.events.fire(Event::PREDICT_AFTER_FORWARD);
+      if (return_outputs) results.push_back(on_cpu(state.outputs));
+    }
+    count_batch(feed, state.predict_timestamp);
+    on_.events.fire(Event::PREDICT_BATCH_END);
+  }
+  session.close(prediction);
+  return results;
+}
+
+bool EvaluationLoop::next_batch(Feed& feed, const Timestamp& timestamp) {
+  if (timestamp.batch == 0) stopwatch_.lap();
+  std::optional<Batch> batch = feed.next();
+  if (on_.fit) on_.fit->source.lose_place_of(feed.loader());
+  if (batch)
+    on_.state.batch = std::move(*batch);
+  else if (timestamp.batch == 0)
+    warn(join(feed.label(), " loader: gave no batch, so there is nothing to measure"));
+  return batch.has_value();
+}
+
+// Signals of other ranks are heard here as well, so that all of them stop after the same batch.
+void EvaluationLoop::count_batch(const Feed& feed, Timestamp& timestamp) {
+  Ranks::EvalCounts counted{feed.samples(), feed.tokens(), on_.stopping.pending_signal()};
+  if (on_.ranks.splits()) counted = on_.ranks.sum(counted);
+  timestamp = timestamp.to_next_batch(counted.samples, counted.tokens, stopwatch_.lap());
+  if (on_.ranks.splits()) on_.stopping.note_signal(counted.signal);
+}
+
+std::int64_t EvaluationLoop::next_call() {
+  if (std::exchange(batch_of_calls_, on_.state.timestamp.batch) != on_.state.timestamp.batch) calls_ = 0;
+  return ++calls_;
+}
+
+}  // namespace composer

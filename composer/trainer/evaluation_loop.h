@@ -1,0 +1,79 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "composer/core/event.h"
+#include "composer/core/tensors.h"
+#include "composer/trainer/evaluation_forward.h"
+#include "composer/trainer/evaluations.h"
+#include "composer/trainer/fit.h"
+
+namespace composer {
+
+struct State;
+class Checkpoints;
+class Events;
+class LearningRates;
+class Logger;
+class Ranks;
+class ReplicaCheck;
+class Stopping;
+class TrainingTime;
+class WeightsInUse;
+
+// Evaluates and predicts: when each of their events fires. Both may be done within a fit, which goes on afterwards as
+// if nothing had been.
+class EvaluationLoop {
+ public:
+  // What it works on, and who hears of it.
+  struct Needs {
+    State& state;
+    Logger& logger;
+    const Ranks& ranks;
+    Events& events;
+    Evaluations& evaluators;
+    WeightsInUse& weights_in_use;
+    const ReplicaCheck& replicas;
+    LearningRates& rates;
+    Checkpoints& checkpoints;
+    const TrainingTime& time;
+    Stopping& stopping;
+    std::optional<Fit>& fit;  // within which it is done
+  };
+  EvaluationLoop(const Needs& needs, ForwardPlan forward) : on_(needs), forward_(std::move(forward)) {}
+
+  // The trainer's evaluators that are to run at this event, on all ranks. Those that are due, and are kept from it by a
+  // signal or an error, are pending.
+  std::vector<EvalRun*> take_due(Event event);
+  void run(const std::vector<EvalRun*>& due);
+  // Called by the program, or by a callback. `to_the_end`: no signal cuts it short.
+  void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end);
+  std::vector<Outputs> predict(Feed feed, bool return_outputs);
+
+  bool is_evaluating() const { return is_evaluating_; }
+  bool is_predicting() const { return is_predicting_; }
+
+ private:
+  class Session;
+  struct How {
+    std::int64_t call = 0;
+    bool judges = true;  // checkpoints
+    bool to_the_end = false;
+  };
+  std::vector<EvalRun*> due(Event event);
+  bool evaluate(EvalRun& run, Feed& feed, How how);
+  void evaluate_batch(EvalRun& run, const Feed& feed, EvaluationForward& forward);
+  bool next_batch(Feed& feed, const Timestamp& timestamp);
+  void count_batch(const Feed& feed, Timestamp& timestamp);
+  std::int64_t next_call();
+
+  Needs on_;
+  ForwardPlan forward_;
+  Stopwatch stopwatch_;
+  bool is_evaluating_ = false, is_predicting_ = false;
+  // Several calls at one batch draw different numbers: the batch of the last one, and how many there were there.
+  std::int64_t batch_of_calls_ = -1, calls_ = 0;
+};
+
+}  // namespace composer

@@ -1,0 +1,65 @@
+#pragma once
+#include <optional>
+
+#include "composer/core/time.h"
+#include "composer/trainer/fit.h"
+#include "composer/trainer/progress.h"
+
+namespace composer {
+
+struct BatchCounts;
+struct Fits;
+struct State;
+class LearningRates;
+class Logger;
+class Ranks;
+
+// The time of training, state.timestamp: it counts batches, epochs and iterations, sets the learning rates of what
+// comes next, and notes that what follows each of them is still to be done. Also what is logged of it.
+class TrainingTime {
+ public:
+  TrainingTime(State& state, Logger& logger, const Ranks& ranks, LearningRates& rates, Fits& fits,
+               std::optional<Fit>& fit)
+      : state_(state), logger_(logger), ranks_(ranks), rates_(rates), fits_(fits), fit_(fit) {}
+
+  Progress progress() const;
+  bool limit_reached() const { return progress().limit_reached(); }
+
+  // When a batch is started: the time since the last one was. Clocks of ranks differ, and all must agree on what is due
+  // after so many seconds. They tell each other when a batch is started, so a batch is counted with the time up to its
+  // start. For one rank: 0, because its own clock is read when a batch is counted.
+  Seconds since_last_start();
+  // After `report` has told what it has shown; also if that fails: the weights have been stepped, and must not be so
+  // twice. The next one is copied from then on.
+  template <class F>
+  void count_batch_after(const BatchCounts& counts, F&& report);
+  void count_epoch();
+  void count_iteration();
+
+  void log_epoch() const;
+  void log_batch() const;
+  void log_last() const;  // of a fit
+
+ private:
+  void count_batch(const BatchCounts& counts);
+
+  State& state_;
+  Logger& logger_;
+  const Ranks& ranks_;
+  LearningRates& rates_;
+  Fits& fits_;
+  std::optional<Fit>& fit_;  // that goes on
+};
+
+template <class F>
+void TrainingTime::count_batch_after(const BatchCounts& counts, F&& report) {
+  try {
+    report();
+  } catch (...) {
+    count_batch(counts);
+    throw;
+  }
+  count_batch(counts);
+}
+
+}  // namespace composer
