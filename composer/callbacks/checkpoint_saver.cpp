@@ -62,9 +62,6 @@ void CheckpointSaver::visit_state(StateVisitor& visit) {
 
 void CheckpointSaver::open(const State& state) {
   if (saver_) return;
-  saving::Manifest newest;
-  newest.run_id = before_.run_id;
-  newest.name = before_.newest;
   folder_ = saving::format_name(options_.folder, state.run_name);
   const bool goes_on = !before_.run_id.empty() && before_.folder == folder_;
   CheckpointSaverOptions options = options_;
@@ -74,8 +71,15 @@ void CheckpointSaver::open(const State& state) {
   const std::string id = state.run->claim_checkpoints(
       this, "CheckpointSaver: folder: ", saving::format_name(options.folder, state.run_name), options.filename,
       /*whole=*/!options.weights_only);
-  saver_.emplace(std::move(options), saving::SaverOwner{.names = kNames, .begins_again = goes_on ? "" : id}, state,
-                 goes_on ? &newest : nullptr);
+  saving::ResumePoint from;
+  if (goes_on) {
+    saving::Manifest& newest = from.found.emplace().manifest;
+    newest.run_id = before_.run_id;
+    newest.name = before_.newest;
+  } else {
+    from.begins_again = id;
+  }
+  saver_.emplace(std::move(options), saving::SaverOwner{.names = kNames}, state, from);
   run_ = &*state.run;
   if (goes_on) saver_->load_state(before_.saver, before_.batch, state.timestamp, loaded_weights_);
   if (state.resumes || state.run->begins_again()) saver_->adopt_left(state, loaded_weights_);

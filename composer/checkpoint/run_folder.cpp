@@ -49,16 +49,11 @@ void rename_damaged(const std::filesystem::path& path, const std::string& why, F
 
 }  // namespace
 
-RunFolder::RunFolder(Saver& saver, Run run, const Manifest* resumed) : saver_(saver), run_(std::move(run)) {
-  if (saver_.options().names.are_of_trainer() && !saver_.options().mirror) try {
-      std::set<std::string> seen;
-      for (const Found& found : all()) seen.insert(found.manifest.id);
-      seen_ = std::move(seen);
-    } catch (const std::filesystem::filesystem_error&) {  // NOLINT(bugprone-empty-catch): who writes there says so
-    }
-  if (!resumed) return;
-  saver_.list().adopt(*resumed);
-  resumed_ = *resumed;
+RunFolder::RunFolder(Saver& saver, Run run, const ResumePoint& from)
+    : saver_(saver), run_(std::move(run)), seen_(from.seen) {
+  if (!from.found) return;
+  resumed_ = from.found->manifest;
+  saver_.list().adopt(*resumed_);
 }
 
 RunFolder::~RunFolder() = default;

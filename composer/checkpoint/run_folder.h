@@ -8,6 +8,7 @@
 
 #include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/manifest.h"
+#include "composer/checkpoint/resume_point.h"
 
 namespace composer {
 struct Timestamp;
@@ -31,9 +32,8 @@ class RunFolder {
     bool goes_back = false;     // it may resume from an older checkpoint: later ones are deleted when the fit begins
     bool resumes = true;        // a run of this name goes on from what is there
   };
-  // Lists what is there, if it is a trainer's. `saver` outlives it. `resumed`: what the run goes on from, until it is
-  // forgotten.
-  RunFolder(Saver& saver, Run run, const Manifest* resumed);
+  // `saver` outlives it. What the run goes on from is known until it is forgotten.
+  RunFolder(Saver& saver, Run run, const ResumePoint& from);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -60,7 +60,7 @@ class RunFolder {
   // that the run has gone back from gets another name.
   void check_conflicts(const Timestamp& now) const;
   // Deletes what is later than what a run that goes back goes on from, but for those by hand. CheckpointError if some
-  // of that was not there when this trainer was made: another one trains the run on.
+  // of that was not there when that was chosen: another trainer trains the run on.
   void delete_later();
   // The link of `best` is moved only by who knows all checkpoints: another process may have trained on since.
   void link_best();
@@ -75,11 +75,10 @@ class RunFolder {
 
   Saver& saver_;
   Run run_;
-  bool locks_ = false;               // a fit wants the lock, and may not have it yet
-  std::unique_ptr<RunLock> lock_;    // null: it is not locked
-  std::optional<Manifest> resumed_;  // until a fit has begun
-  // Ids of what was there when this was made; unset: nobody knows, or a mirror may bring more.
-  std::optional<std::set<std::string>> seen_;
+  bool locks_ = false;                         // a fit wants the lock, and may not have it yet
+  std::unique_ptr<RunLock> lock_;              // null: it is not locked
+  std::optional<Manifest> resumed_;            // until a fit has begun
+  std::optional<std::set<std::string>> seen_;  // of ResumePoint
 };
 
 }  // namespace composer::saving

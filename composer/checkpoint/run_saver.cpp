@@ -102,11 +102,12 @@ void check(const RunSaverOptions& options, OptionNames names) {
   check({.latest = options.latest_filename, .keep = options.num_checkpoints_to_keep, .best = options.best}, names);
 }
 
-RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state, const Manifest* resumed)
+RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state, const ResumePoint& from)
     : options_(std::move(options)),
       owner_(std::move(owner)),
       schedule_(std::make_unique<SaveSchedule>(options_.save_interval,
-                                               /*is_off=*/options_.num_checkpoints_to_keep == 0)) {
+                                               /*is_off=*/options_.num_checkpoints_to_keep == 0)),
+      begins_again_(from.begins_again) {
   saving::check(options_, owner_.names);
   saver_ = std::make_unique<Saver>(
       SaverOptions{.folder = std::filesystem::absolute(format_name(options_.folder, state.run_name)),
@@ -116,7 +117,7 @@ RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state
                    .on_failure = options_.on_failure,
                    .asynchronous = options_.async,
                    .overwrite = options_.overwrite,
-                   .run_id = resumed ? resumed->run_id : owner_.begins_again,
+                   .run_id = from.found ? from.found->manifest.run_id : from.begins_again,
                    .time_left = time_left_of(state),
                    .mirror = owner_.mirror,
                    .names = owner_.names});
@@ -126,7 +127,7 @@ RunSaver::RunSaver(RunSaverOptions options, SaverOwner owner, const State& state
                                                        .weights_only = options_.weights_only,
                                                        .goes_back = owner_.goes_back,
                                                        .resumes = owner_.resumes && !options_.weights_only},
-                                        resumed);
+                                        from);
   values_ = std::make_unique<MeasuredValues>(saver_->list(), options_.best, owner_.names);
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of the function that Saver now owns
 
@@ -137,12 +138,12 @@ RunSaver& RunSaver::operator=(RunSaver&&) noexcept = default;
 void RunSaver::begin_fit(const State& state, std::int64_t number) {
   if (options_.num_checkpoints_to_keep != 0) folder_->lock();
   try {
-    if (owner_.goes_back && (folder_->has_resumed() || !owner_.begins_again.empty())) folder_->delete_later();
+    if (owner_.goes_back && (folder_->has_resumed() || !begins_again_.empty())) folder_->delete_later();
     const std::vector<std::string> retired = saver_->list().retired();  // prepare() deletes those of this machine
     prepare(state);
     if (owner_.mirror) owner_.mirror->begin(options().folder, options().run_id, saver_->list().names(), retired);
     folder_->forget_resumed();
-    owner_.begins_again.clear();
+    begins_again_.clear();
     fit_ = number;
   } catch (...) {
     end_fit();

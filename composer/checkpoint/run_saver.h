@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "composer/checkpoint/manifest.h"
+#include "composer/checkpoint/resume_point.h"
 #include "composer/checkpoint/save_options.h"
 #include "composer/core/by_name.h"
 #include "composer/core/event.h"
@@ -51,9 +52,8 @@ struct SaverOwner {
   OptionNames names = {};  // what errors and warnings call the options
   bool goes_back = false;  // a run may resume from an older checkpoint: later ones are deleted when the fit begins
   std::shared_ptr<Mirror> mirror = {};
-  std::string program = {};       // of Manifest
-  bool resumes = true;            // else other checkpoints of a run of this name are not its own
-  std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are its own
+  std::string program = {};  // of Manifest
+  bool resumes = true;       // else other checkpoints of a run of this name are not its own
 };
 
 // Throws ConfigError for options that are invalid for every run.
@@ -66,8 +66,8 @@ COMPOSER_EXPORT void check_best(std::string_view who, const Best& best, const Fi
 // Saves a run when due. The trainer has one for its save_folder, and each CheckpointSaver has one. Requires state.run.
 class COMPOSER_EXPORT RunSaver {
  public:
-  // Resumes from `resumed` if that is set. Does not write. A relative folder is one of the present working directory.
-  RunSaver(RunSaverOptions options, SaverOwner owner, const State& state, const Manifest* resumed = nullptr);
+  // Does not write. A relative folder is one of the present working directory.
+  RunSaver(RunSaverOptions options, SaverOwner owner, const State& state, const ResumePoint& from = {});
   ~RunSaver();
   RunSaver(RunSaver&&) noexcept;
   RunSaver& operator=(RunSaver&&) noexcept;
@@ -155,6 +155,7 @@ class COMPOSER_EXPORT RunSaver {
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<MeasuredValues> values_;
   std::unique_ptr<SaveSchedule> schedule_;
+  std::string begins_again_;  // of ResumePoint, until a fit has begun
   bool in_fit_ = false;
   bool has_saved_ = false;  // in this process
   bool locked_by_hand_ = false;

@@ -64,28 +64,27 @@ std::string place_of(const std::filesystem::path& folder, const std::string& fil
 }  // namespace
 
 Checkpoints::Checkpoints(const TrainerOptions& options, const Ranks& ranks, const State& state, ReplicaCheck& replicas,
-                         const std::optional<saving::Found>& resumed, SavingTogether::Shares shares)
+                         const saving::ResumePoint& from, SavingTogether::Shares shares)
     : options_(options),
       ranks_(ranks),
       state_(state),
       replicas_(replicas),
       together_(options, ranks, state, std::move(shares)) {
   ranks.together([&] {
-    if (ranks.first() && !options.save_folder.empty()) make_saver(resumed);
+    if (ranks.first() && !options.save_folder.empty()) make_saver(from);
   });
 }
 
 Checkpoints::~Checkpoints() = default;
 
-void Checkpoints::make_saver(const std::optional<saving::Found>& resumed) {
+void Checkpoints::make_saver(const saving::ResumePoint& from) {
   const SaveFolder folder = save_folder_of(options_, state_.run_name);
   saving::SaverOwner owner{.goes_back = !options_.resume_with.empty(), .resumes = options_.autoresume};
   if (!net::is_uri(folder.given)) {
-    trainers_ = std::make_unique<ResumesTogether>(options_, state_.run_name, resumed);
+    trainers_ = std::make_unique<ResumesTogether>(options_, state_.run_name, from.found);
     owner.program = trainers_->program();
   }
-  if (owner.goes_back && !resumed) owner.begins_again = run_to_begin_again(folder.local, options_.run_name);
-  begins_again_ = !owner.begins_again.empty();
+  begins_again_ = !from.begins_again.empty();
   if (options_.save_num_checkpoints_to_keep == 0)
     warn(join("save_num_checkpoints_to_keep: is 0, so save_folder, ", folder.given, ", gets no checkpoint but those ",
               "of save_checkpoint(); -1 keeps all"));
@@ -98,8 +97,7 @@ void Checkpoints::make_saver(const std::optional<saving::Found>& resumed) {
                                        .longest_wait = options_.save_upload_timeout});
     chosen.folder = folder.local;
   }
-  saver_ = std::make_unique<saving::RunSaver>(std::move(chosen), std::move(owner), state_,
-                                              resumed ? &resumed->manifest : nullptr);
+  saver_ = std::make_unique<saving::RunSaver>(std::move(chosen), std::move(owner), state_, from);
 }
 
 bool Checkpoints::is_resumable() const {

@@ -31,9 +31,9 @@ class ResumesTogether;
 // the same places; without a save_folder nothing happens.
 class Checkpoints {
  public:
-  // Of a run that goes on from `resumed`. Nothing is written yet.
+  // Nothing is written yet.
   Checkpoints(const TrainerOptions& options, const Ranks& ranks, const State& state, ReplicaCheck& replicas,
-              const std::optional<saving::Found>& resumed, SavingTogether::Shares shares);
+              const saving::ResumePoint& from, SavingTogether::Shares shares);
   ~Checkpoints();
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
@@ -110,7 +110,7 @@ class Checkpoints {
     std::optional<std::string> best;
   };
 
-  void make_saver(const std::optional<saving::Found>& resumed);
+  void make_saver(const saving::ResumePoint& from);
   bool is_new_call(const std::string& name) const;
   std::string made_before(const std::string& name, const Resumption& resumption, std::int64_t fit, bool is_new) const;
   bool is_agreed(bool due) const;

@@ -41,14 +41,17 @@ void drop_abandoned(std::vector<saving::Found>& all) {
   all = std::move(kept);
 }
 
-std::vector<saving::Found> whole_checkpoints(const std::string& folder, const std::string& run_name) {
+std::vector<saving::Found> whole_of(std::vector<saving::Found> all, const std::string& run_name) {
   saving::FileSystem files;
-  std::vector<saving::Found> all = saving::checkpoints_of_saver(folder, files);
   std::erase_if(all, [&](const saving::Found& found) {
     return !can_go_on(found.manifest, run_name) || !saving::has_all_files(found, files);
   });
   drop_abandoned(all);
   return all;
+}
+
+std::vector<saving::Found> whole_checkpoints(const std::string& folder, const std::string& run_name) {
+  return whole_of(saving::checkpoints_of_saver(folder), run_name);
 }
 
 // The checkpoint that trainers of one program have in common.
@@ -331,15 +334,12 @@ bool can_go_on(const saving::Manifest& manifest, const std::string& run_name) {
   return !manifest.weights_only && (run_name.empty() || manifest.run_name == run_name);
 }
 
-std::string run_to_begin_again(const std::string& folder, const std::string& run_name) {
-  const std::vector<saving::Found> there = whole_checkpoints(folder, run_name);
-  return there.empty() ? "" : there.back().manifest.run_id;
-}
-
-std::optional<saving::Found> newest_in_common(const TrainerOptions& options) {
+saving::ResumePoint newest_in_common(const TrainerOptions& options) {
   const std::string folder = saving::format_name(options.save_folder, options.run_name);
-  std::vector<saving::Found> own = whole_checkpoints(folder, options.run_name);
-  if (own.empty()) return std::nullopt;
+  std::vector<saving::Found> there = saving::checkpoints_of_saver(folder);
+  saving::ResumePoint chosen{.found = {}, .seen = saving::ids_of(there)};
+  std::vector<saving::Found> own = whole_of(std::move(there), options.run_name);
+  if (own.empty()) return chosen;
   const saving::Manifest newest = own.back().manifest;
   const std::vector<saving::Found> all = own;
   std::vector<ByPlace> others;
@@ -351,7 +351,8 @@ std::optional<saving::Found> newest_in_common(const TrainerOptions& options) {
     if (own.empty() && is_before_first(all, other)) {
       warn(join("resume_with: beginning again, because the program was killed before ", other, " had a checkpoint; ",
                 "what ", folder, " has, up to batch ", newest.time.batch, ", is deleted when the fit begins"));
-      return std::nullopt;
+      chosen.begins_again = newest.run_id;
+      return chosen;
     }
     if (own.empty())
       throw CheckpointError(
@@ -362,7 +363,8 @@ std::optional<saving::Found> newest_in_common(const TrainerOptions& options) {
   if (own.back().manifest.id != newest.id)
     warn(join("resume_with: going back from batch ", newest.time.batch, " to ", own.back().path.string(),
               ", the newest of a batch that all have saved"));
-  return newest_whole(std::move(own), others);
+  chosen.found = newest_whole(std::move(own), others);
+  return chosen;
 }
 
 // Whoever is ahead goes back by two checkpoints at most: one that others have not begun, and one not finished.

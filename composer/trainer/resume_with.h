@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/resume_point.h"
 #include "composer/trainer/saved_places.h"
 #include "composer/trainer/trainer.h"
 
@@ -15,9 +16,6 @@ namespace composer {
 
 // Whether a run of that name, or of any if that is empty, may go on from it.
 bool can_go_on(const saving::Manifest& manifest, const std::string& run_name);
-
-// The id of the run whose checkpoints are there, though none of them is one to resume from; empty: there is none.
-std::string run_to_begin_again(const std::string& folder, const std::string& run_name);
 
 // What a trainer with a save_folder tells the others of its process, while it lives.
 class ResumesTogether {
@@ -61,8 +59,8 @@ class ResumesTogether {
 // Throws ConfigError for options with which trainers cannot resume together; before any callback is opened.
 void check_resume_with(const TrainerOptions& options);
 
-// Of a trainer that is saved at the same batches of the same fits as others, and whole there as well. None: it begins,
-// or begins again.
-std::optional<saving::Found> newest_in_common(const TrainerOptions& options);
+// The newest checkpoint of a trainer that others have, too: of the same batch of the same fit, and whole there as well.
+// None: the run begins, or begins again.
+saving::ResumePoint newest_in_common(const TrainerOptions& options);
 
 }  // namespace composer

@@ -26,10 +26,7 @@
 namespace composer {
 namespace {
 
-std::optional<saving::Found> newest_of_run(const TrainerOptions& options) {
-  if (options.save_folder.empty() || !options.autoresume || options.save_weights_only) return std::nullopt;
-  if (!options.resume_with.empty()) return newest_in_common(options);
-  const SaveFolder folder = save_folder_of(options, options.run_name);
+std::optional<saving::Found> newest_of_run(const TrainerOptions& options, const SaveFolder& folder) {
   const auto fits = [&](const saving::Manifest& manifest) { return can_go_on(manifest, options.run_name); };
   const auto is_own = [&](const RemoteCheckpoint& there) { return there.is_in_place() && fits(there.manifest); };
   const std::string latest = saving::format_name(options.save_latest_filename, options.run_name);
@@ -44,6 +41,22 @@ std::optional<saving::Found> newest_of_run(const TrainerOptions& options) {
   warn(join("save_folder: downloading ", store->uri_of(newest->name()), ", ", bytes, " bytes, to ", folder.local));
   const auto again = [&] { return find_newest(*store, is_own); };
   return saving::open_checkpoint(download_unreplaced(*store, *newest, again, folder.local));
+}
+
+// Those of the folder are listed before one of them is chosen, so that what comes meanwhile is not taken for seen.
+saving::ResumePoint choose(const TrainerOptions& options) {
+  saving::ResumePoint chosen;
+  if (options.save_folder.empty()) return chosen;
+  if (!options.resume_with.empty()) return newest_in_common(options);
+  const SaveFolder folder = save_folder_of(options, options.run_name);
+  const bool is_named_later = options.run_name.empty() && save_folder_of(options, "a").given != folder.given;
+  if (!folder.is_remote() && !is_named_later) try {
+      chosen.seen = saving::ids_of(saving::checkpoints_of_saver(folder.local));
+    } catch (
+        const std::filesystem::filesystem_error&) {  // NOLINT(bugprone-empty-catch): who reads or writes there says so
+    }
+  if (options.autoresume && !options.save_weights_only) chosen.found = newest_of_run(options, folder);
+  return chosen;
 }
 
 // The newest that is older than `found`.
@@ -120,14 +133,14 @@ const StateDict* group_in(const StateDict& saved, const char* name) {
   return group;
 }
 
-std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options, const Ranks& ranks) {
-  std::optional<saving::Found> found =
-      ranks.together([&] { return ranks.first() ? newest_of_run(options) : std::nullopt; });
-  if (ranks.alone()) return found;
+saving::ResumePoint checkpoint_to_resume(const TrainerOptions& options, const Ranks& ranks) {
+  saving::ResumePoint chosen = ranks.together([&] { return ranks.first() ? choose(options) : saving::ResumePoint(); });
+  if (ranks.alone()) return chosen;
+  std::optional<saving::Found>& found = chosen.found;
   const std::string path = ranks.same(found ? found->path.string() : std::string());
   const std::string manifest = ranks.same(found ? found->manifest.to_json() : std::string());
   if (!path.empty() && !found) found = saving::Found{path, saving::Manifest::parse(manifest, path)};
-  return found;
+  return chosen;
 }
 
 StateDict Resumption::read(const TrainerOptions& options, const Ranks& ranks, const std::string& run_name) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "composer/checkpoint/folder.h"
 #include "composer/checkpoint/moment.h"
+#include "composer/checkpoint/resume_point.h"
 #include "composer/core/state_dict.h"
 #include "composer/core/stop.h"
 #include "composer/core/time.h"
@@ -55,13 +55,12 @@ class Waiting {
 };
 
 // The newest checkpoint of this run, if it is to go on from there: of rank 0, which alone reads the save_folder.
-std::optional<saving::Found> checkpoint_to_resume(const TrainerOptions& options, const Ranks& ranks);
+saving::ResumePoint checkpoint_to_resume(const TrainerOptions& options, const Ranks& ranks);
 
-// What a checkpoint has brought.
-struct Resumption {
-  std::optional<saving::Found> found;  // the own run's, to go on from; until the first fit has begun
-  std::string loaded_from;             // path of what was loaded last; empty: nothing
-  std::uint64_t weights = 0;           // which those of the last whole state were; what is said of them is of no others
+// What a checkpoint has brought. That of the own run, to go on from, is `found` until the first fit has begun.
+struct Resumption : saving::ResumePoint {
+  std::string loaded_from;    // path of what was loaded last; empty: nothing
+  std::uint64_t weights = 0;  // which those of the last whole state were; what is said of them is of no others
   std::optional<saving::Moment> went_on;  // where the fit that was under way has gone on, in this process
   StateDict hyperparameters_before;       // of the run that goes on
   // "rng" waits until training begins, because hooks may draw random numbers before, and "scaler" until a fit scales

@@ -122,13 +122,13 @@ std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
 Trainer::Impl::Impl(TrainerOptions given)
     : options(std::move(given)),
       ranks(of_rank(options)),
-      resumption{.found = checkpoint_to_resume(options, ranks)},
+      resumption{checkpoint_to_resume(options, ranks)},
       state(ranks.together([&] { return make_state(options, resumption.found); })),
       process{.random = OwnRandom(state.device, options.seed), .settings = settings_of(options, state.device)},
       logger(state, destinations(options.loggers)),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       run(std::in_place, needs_of_run(), stopping.signals(), options.grace_period),
-      checkpoints(options, ranks, state, replicas, resumption.found,
+      checkpoints(options, ranks, state, replicas, resumption,
                   {.whole_optimizer =
                        [this] { return train_step.optimizer_shards()->gather(own_optimizer(state, train_step)); },
                    .own_part = [this] { return own_part(state, train_step, engine, options.save_ignore_keys); }}),

@@ -57,7 +57,7 @@ struct Saving {
     state.model = options.model;
     state.run = std::shared_ptr<Run>(std::make_shared<OneWeight>(state));
     checkpoints =
-        std::make_unique<Checkpoints>(options, ranks, state, replicas, std::nullopt, SavingTogether::Shares{});
+        std::make_unique<Checkpoints>(options, ranks, state, replicas, saving::ResumePoint{}, SavingTogether::Shares{});
   }
   void end_epoch() {
     state.previous_timestamp = state.timestamp;

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "composer/checkpoint/folder.h"
@@ -113,6 +114,33 @@ TEST_CASE("A trainer of those that resume together deletes nothing that others h
   CHECK(there("first") == in_first);
   CHECK(there("second") == in_second);
   CHECK(take_turns(folder).from == 8);
+}
+
+// Another program that trains the run on at the moment at which a trainer says that it goes back.
+struct OtherProgram : Warnings {
+  explicit OtherProgram(const Folder& all) : folder(all) {}
+  void process(const c10::Warning& warning) override {
+    Warnings::process(warning);
+    if (warning.msg().find("going back from") != std::string::npos && !std::exchange(has_trained, true))
+      take_turns(folder);
+  }
+
+  const Folder& folder;
+  bool has_trained = false;
+};
+
+TEST_CASE("A trainer of those that resume together deletes nothing that others write while it chooses its checkpoint") {
+  const Folder folder;
+  CHECK_THROWS(take_turns(folder, 4));
+  OtherProgram other(folder);
+  Trainer first(one_of_two(folder, "first", "second"));
+  REQUIRE(other.has_trained);
+  REQUIRE(first.state().timestamp.batch == 2);
+  const Trainer second(one_of_two(folder, "second", "first"));
+  const std::size_t there = saving::list_checkpoints(folder / "first").size();
+  CHECK(there > 2);
+  CHECK(error_of([&] { first.begin(); }).find("was written by another Trainer") != std::string::npos);
+  CHECK(saving::list_checkpoints(folder / "first").size() == there);
 }
 
 TEST_CASE("What is saved by hand before the first fit does not keep what is later from being deleted") {
