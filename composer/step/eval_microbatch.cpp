@@ -21,7 +21,7 @@ void EvalMicrobatch::begin(at::Device device) {
 }
 
 void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Device device, Use use, Undo undo) {
-  std::vector<Batch> parts = feed.split(batch, size_);
+  std::vector<Batch> parts = feed.rules().split(batch, size_);
   if (!is_auto_) {
     for (Batch& part : parts) use(std::move(part));
     return;
@@ -30,13 +30,13 @@ void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Dev
   while (!parts.empty()) {
     const Batch part = std::move(parts.back());
     parts.pop_back();
-    const bool is_small = size_ == 0 || feed.count_samples(part) <= size_;
+    const bool is_small = size_ == 0 || feed.rules().count_samples(part) <= size_;
     if (is_small && fits(feed, part, device, use)) continue;
     if (is_small) {
       undo();
       device_support(device.type()).release_cached_memory(device);
     }
-    std::vector<Batch> smaller = feed.split(part, size_);
+    std::vector<Batch> smaller = feed.rules().split(part, size_);
     parts.insert(parts.end(), std::make_move_iterator(smaller.rbegin()), std::make_move_iterator(smaller.rend()));
   }
 }
@@ -50,7 +50,7 @@ bool EvalMicrobatch::fits(const Feed& feed, const Batch& part, at::Device device
     return true;
   } catch (...) {
     if (!is_out_of_memory(std::current_exception())) throw;
-    const std::int64_t samples = feed.count_samples(part);
+    const std::int64_t samples = feed.rules().count_samples(part);
     if (samples <= 1)
       throw_nested<Error>("Evaluator ", label_,
                           ": out of memory with microbatches of 1 sample; use a smaller model, or ", "shorter samples");

@@ -27,11 +27,11 @@ void check_subset(const std::string& label, std::int64_t subset) {
 }
 
 Feed::Feed(AnyDataSpec spec, std::string label, std::int64_t subset)
-    : spec_(std::move(spec)), loader_(spec_.dataloader), label_(std::move(label)), subset_(subset) {
-  check_subset(label_, subset);
-  const std::optional<std::int64_t> all = spec_.dataloader->num_batches();
+    : rules_(std::move(spec), std::move(label)), loader_(rules_.spec().dataloader), subset_(subset) {
+  check_subset(this->label(), subset);
+  const std::optional<std::int64_t> all = loader()->num_batches();
   if (all && *all < subset)
-    warn(join(label_, " loader: has ", *all, " batches, so a subset of ", subset, " is all of them"));
+    warn(join(this->label(), " loader: has ", *all, " batches, so a subset of ", subset, " is all of them"));
   num_batches_ = length();
 }
 
@@ -41,14 +41,14 @@ std::optional<std::int64_t> Feed::num_samples() const {
 }
 
 std::optional<std::int64_t> Feed::length() const {
-  const std::optional<std::int64_t> all = spec_.dataloader->num_batches();
+  const std::optional<std::int64_t> all = loader()->num_batches();
   if (subset_ == -1) return all;
   return all ? std::min(*all, subset_) : subset_;
 }
 
 void Feed::seek(std::int64_t epoch, std::int64_t batch) {
   drop_staged();
-  loader_.seek(label_, epoch, batch);
+  loader_.seek(label(), epoch, batch);
   epoch_ = epoch;
   num_batches_ = length();  // epochs of buckets may differ
   next_ = batch;
@@ -56,11 +56,11 @@ void Feed::seek(std::int64_t epoch, std::int64_t batch) {
 
 std::optional<Batch> Feed::next() {
   if (num_batches_ && next_ >= *num_batches_) return std::nullopt;
-  std::optional<Batch> batch = stage_ && stage_->full() ? stage_->take() : loader_.read(label_, epoch_, next_);
+  std::optional<Batch> batch = stage_ && stage_->full() ? stage_->take() : loader_.read(label(), epoch_, next_);
   if (!batch) {
-    const std::optional<std::int64_t> promised = spec_.dataloader->num_batches();
+    const std::optional<std::int64_t> promised = loader()->num_batches();
     if (promised && next_ < *promised && !std::exchange(warned_, true))
-      warn(join(label_, " loader: an epoch ended after ", next_, " batches; num_batches() is ", *promised,
+      warn(join(label(), " loader: an epoch ended after ", next_, " batches; num_batches() is ", *promised,
                 ", which schedules and intervals use"));
     return std::nullopt;
   }
@@ -70,12 +70,12 @@ std::optional<Batch> Feed::next() {
 }
 
 void Feed::copy_ahead(StartCopy start) {
-  if (spec_.dataloader && !spec_.batch_transforms) stage_ = std::make_shared<Stage>(std::move(start));
+  if (loader() && !rules_.has_batch_transforms()) stage_ = std::make_shared<Stage>(std::move(start));
 }
 
 void Feed::stage_next() {
   if (!stage_ || (num_batches_ && next_ >= *num_batches_)) return;
-  stage_->put([this] { return loader_.read(label_, epoch_, next_); });
+  stage_->put([this] { return loader_.read(label(), epoch_, next_); });
 }
 
 void Feed::drop_staged() {
@@ -87,41 +87,26 @@ void Feed::forget_batch() {
 }
 
 bool Feed::sure_of_next() const {
-  const std::optional<std::int64_t> all = spec_.dataloader->num_batches();
+  const std::optional<std::int64_t> all = loader()->num_batches();
   return all && next_ < std::min(*all, num_batches_.value_or(*all));
 }
 
 void Feed::prepare(Batch& batch) {
-  if (spec_.batch_transforms) spec_.batch_transforms(batch);
-  samples_ = count_samples(batch);
-  tokens_ = count_tokens(batch).total;
+  rules_.transform(batch);
+  samples_ = rules_.count_samples(batch);
+  tokens_ = rules_.count_tokens(batch).total;
   elements_ = elements_of(batch);
 }
 
 std::int64_t Feed::tokens_left(const Batch& batch) const {
-  return elements_of(batch) == elements_ ? tokens_ : count_tokens(batch).total;
+  return elements_of(batch) == elements_ ? tokens_ : rules_.count_tokens(batch).total;
 }
 
 std::vector<std::int64_t> Feed::sample_indices() const {
-  if (!spec_ || next_ == 0) return {};
-  std::vector<std::int64_t> indices = spec_.dataloader->sample_indices(epoch_, next_ - 1);
+  if (!loader() || next_ == 0) return {};
+  std::vector<std::int64_t> indices = loader()->sample_indices(epoch_, next_ - 1);
   if (static_cast<std::int64_t>(indices.size()) != samples_) indices.clear();  // they were changed
   return indices;
-}
-
-std::int64_t Feed::count_samples(const Batch& batch) const {
-  return spec_.get_num_samples_in_batch ? spec_.get_num_samples_in_batch(batch) : get_num_samples_in_batch(batch);
-}
-
-TokenCount Feed::count_tokens(const Batch& batch) const {
-  return spec_.get_num_tokens_in_batch ? spec_.get_num_tokens_in_batch(batch) : get_num_tokens_in_batch(batch);
-}
-
-std::vector<Batch> Feed::split(const Batch& batch, std::int64_t size) const {
-  if (size == 0 || (!spec_.split_batch && size >= count_samples(batch))) return std::vector<Batch>(1, batch);
-  std::vector<Batch> parts = spec_.split_batch ? spec_.split_batch(batch, size) : split_batch(batch, size);
-  if (parts.empty()) throw DataError(label_, " loader: split_batch gave no microbatch");
-  return parts;
 }
 
 void Feed::to_device(Batch& microbatch, at::Device device) const {
@@ -130,7 +115,7 @@ void Feed::to_device(Batch& microbatch, at::Device device) const {
       at::Tensor copy = stage_ ? stage_->copy_of(tensor) : at::Tensor();
       tensor = copy.defined() ? std::move(copy) : util::to_device(tensor, device);
     }
-  if (spec_.microbatch_transforms) spec_.microbatch_transforms(microbatch);
+  rules_.transform_microbatch(microbatch);
 }
 
 }  // namespace composer

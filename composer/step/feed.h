@@ -9,6 +9,7 @@
 
 #include "composer/data/data_spec.h"
 #include "composer/data/shared_loader.h"
+#include "composer/step/batch_rules.h"
 #include "composer/step/stage.h"
 
 namespace composer {
@@ -24,25 +25,25 @@ class Feed {
   Feed(AnyDataSpec spec, std::string label, std::int64_t subset);
 
   Feed with_subset(std::int64_t subset) const {
-    Feed feed(spec_, label_, subset);
+    Feed feed(rules_.spec(), label(), subset);
     feed.batch_size_ = batch_size_;
     return feed;
   }
 
-  explicit operator bool() const { return static_cast<bool>(spec_); }
-  const std::string& label() const { return label_; }
+  explicit operator bool() const { return loader() != nullptr; }
+  const std::string& label() const { return rules_.label(); }
   // Of the epoch that seek() went to; unset: unknown.
   std::optional<std::int64_t> num_batches() const { return num_batches_; }
   // Samples of a batch, of all ranks; unset: unknown.
   std::optional<std::int64_t> batch_size() const {
-    return batch_size_ ? batch_size_ : spec_ ? spec_.dataloader->batch_size() : std::nullopt;
+    return batch_size_ ? batch_size_ : loader() ? loader()->batch_size() : std::nullopt;
   }
   std::optional<std::int64_t> num_samples() const;  // of the loader's data set; unset: unknown
   void set_batch_size(std::optional<std::int64_t> size) { batch_size_ = size; }  // where the loader has a part of it
-  const Loader* loader() const { return spec_.dataloader.get(); }
+  const Loader* loader() const { return rules_.spec().dataloader.get(); }
   std::int64_t subset() const { return subset_; }  // as it was asked for
   // To have while it is read. Throws ConfigError if a trainer on another thread reads the same loader.
-  data::LoaderLease lease() const { return {loader_, label_}; }
+  data::LoaderLease lease() const { return {loader_, label()}; }
 
   void set_default_seed(std::uint64_t seed) { loader_.set_default_seed(seed); }
   void seek(std::int64_t epoch, std::int64_t batch);
@@ -62,20 +63,14 @@ class Feed {
   // Of the last batch as algorithms have left it: they may have cut some off.
   std::int64_t tokens_left(const Batch& batch) const;
 
-  std::int64_t count_samples(const Batch& batch) const;
-  TokenCount count_tokens(const Batch& batch) const;
-  bool has_token_count() const { return static_cast<bool>(spec_.get_num_tokens_in_batch); }  // of its own
-  // Microbatches of at most `size` samples; `size` 0: one, the batch itself.
-  std::vector<Batch> split(const Batch& batch, std::int64_t size) const;
+  const BatchRules& rules() const { return rules_; }
   void to_device(Batch& microbatch, at::Device device) const;  // and the microbatch transforms
-  bool has_microbatch_transforms() const { return static_cast<bool>(spec_.microbatch_transforms); }
 
  private:
   std::optional<std::int64_t> length() const;
 
-  AnyDataSpec spec_;
-  data::SharedLoader loader_;  // that of spec_
-  std::string label_;
+  BatchRules rules_;
+  data::SharedLoader loader_;  // that of the DataSpec
   std::int64_t subset_ = -1;
   std::optional<std::int64_t> batch_size_;
   std::optional<std::int64_t> num_batches_;

@@ -31,7 +31,7 @@ GradientSync::GradientSync(State& state, std::shared_ptr<dist::World> world, con
 GradientSync::~GradientSync() = default;
 
 std::optional<std::vector<BatchRanks::Shard>> GradientSync::shards(const Feed& feed, const Batch& batch) const {
-  const std::int64_t samples = feed.count_samples(batch);
+  const std::int64_t samples = feed.rules().count_samples(batch);
   std::vector<Shard> shards;
   if (!shards_) return samples == 0 ? std::optional(shards) : std::nullopt;  // without any, nothing is trained here
   for (std::int64_t index = shards_->first(); const std::int64_t size : shards_->sizes(samples)) {

@@ -43,7 +43,8 @@ void Microbatches::split(const Feed& feed, BatchRanks& ranks) {
       from += samples;
     }
   } else if (is_split_) {
-    for (Batch& part : feed.split(whole_, size)) parts_.push_back({.batch = std::move(part), .first = parts_.empty()});
+    for (Batch& part : feed.rules().split(whole_, size))
+      parts_.push_back({.batch = std::move(part), .first = parts_.empty()});
   } else {
     parts_.resize(1);
   }
@@ -53,7 +54,7 @@ void Microbatches::split(const Feed& feed, BatchRanks& ranks) {
 }
 
 void Microbatches::weigh(const Feed& feed, BatchRanks& ranks, Seconds spent) {
-  bool may_change = feed.has_microbatch_transforms();
+  bool may_change = feed.rules().has_microbatch_transforms();
   BatchCounts own = {.samples = of_all_.samples,
                      .tokens = of_all_.tokens,
                      .microbatches = static_cast<std::int64_t>(parts_.size()),
@@ -61,8 +62,8 @@ void Microbatches::weigh(const Feed& feed, BatchRanks& ranks, Seconds spent) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     const Batch& batch = batch_of(part);
-    part.weight = weights_.of(feed, batch, is_alone_);
-    part.counted = weights_.counted_instead(feed, batch, part.weight);
+    part.weight = weights_.of(feed.rules(), batch, is_alone_);
+    part.counted = weights_.counted_instead(feed.rules(), batch, part.weight);
     own.weight = own.weight + part.weight;
     own.counted += part.counted;
     if (part.weight.is(0))
@@ -82,9 +83,9 @@ void Microbatches::enter(const Feed& feed, BatchRanks& ranks, std::size_t index)
   put(feed, batch_of(part), part.first);
   weight_ = part.weight;
   counted_ = part.counted;
-  if (feed.has_microbatch_transforms()) {
-    weight_ = weights_.of_transformed(feed, state_.batch, part.weight);
-    counted_ = weights_.counted_instead(feed, state_.batch, part.weight);
+  if (feed.rules().has_microbatch_transforms()) {
+    weight_ = weights_.of_transformed(feed.rules(), state_.batch, part.weight);
+    counted_ = weights_.counted_instead(feed.rules(), state_.batch, part.weight);
   }
   share_ = weight_ / of_all_.weight;
 }
@@ -115,16 +116,17 @@ std::vector<std::int64_t> Microbatches::sample_indices(const Feed& feed) const {
   std::vector<std::int64_t> all = feed.sample_indices();
   if (all.empty()) return all;
   if (!is_split_) {
-    if (feed.count_samples(whole_) != static_cast<std::int64_t>(all.size())) all.clear();  // an algorithm has selected
+    if (feed.rules().count_samples(whole_) != static_cast<std::int64_t>(all.size()))
+      all.clear();  // an algorithm has selected
     return all;
   }
   std::int64_t from = 0, sum = 0;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (i == index_) from = sum;
-    sum += feed.count_samples(parts_[i].batch);
+    sum += feed.rules().count_samples(parts_[i].batch);
   }
   if (sum != static_cast<std::int64_t>(all.size())) return {};
-  const std::int64_t count = feed.count_samples(parts_[index_].batch);
+  const std::int64_t count = feed.rules().count_samples(parts_[index_].batch);
   return {all.begin() + from, all.begin() + from + count};
 }
 

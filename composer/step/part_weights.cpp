@@ -23,8 +23,8 @@ void check_number(const LossWeight& weight) {
 
 }  // namespace
 
-double PartWeights::counted(const Feed& feed, const Batch& part) const {
-  return static_cast<double>(by_tokens_ ? feed.count_tokens(part).loss_generating : feed.count_samples(part));
+double PartWeights::counted(const BatchRules& rules, const Batch& part) const {
+  return static_cast<double>(by_tokens_ ? rules.count_tokens(part).loss_generating : rules.count_samples(part));
 }
 
 LossWeight PartWeights::said(const Batch& part) {
@@ -36,16 +36,16 @@ LossWeight PartWeights::said(const Batch& part) {
 
 // The share of a part that is alone is 1 whatever it weighs: it is not asked for where that would be kernels in each
 // step.
-LossWeight PartWeights::of(const Feed& feed, const Batch& part, bool alone) {
-  const bool asks = !(by_tokens_ && feed.has_token_count()) && (!alone || weighs_kinds_ || is_on_host(part));
+LossWeight PartWeights::of(const BatchRules& rules, const Batch& part, bool alone) {
+  const bool asks = !(by_tokens_ && rules.has_token_count()) && (!alone || weighs_kinds_ || is_on_host(part));
   const LossWeight weight = asks ? said(part) : LossWeight();
   by_model_ = weight.known();
   by_loss_ = weight.depends_on_loss();
-  return by_model_ ? weight : counted(feed, part);
+  return by_model_ ? weight : counted(rules, part);
 }
 
-LossWeight PartWeights::of_transformed(const Feed& feed, const Batch& part, const LossWeight& before) const {
-  return by_model_ ? before : counted(feed, part);
+LossWeight PartWeights::of_transformed(const BatchRules& rules, const Batch& part, const LossWeight& before) const {
+  return by_model_ ? before : counted(rules, part);
 }
 
 LossWeight PartWeights::of_loss(const Batch& part, const LossWeight& before) const {

@@ -3,7 +3,7 @@
 
 #include "composer/core/loss_weight.h"
 #include "composer/core/state.h"
-#include "composer/step/feed.h"
+#include "composer/step/batch_rules.h"
 
 namespace composer {
 
@@ -16,14 +16,14 @@ class PartWeights {
   void begin_fit() { first_batch_ = weighs_kinds_ = true; }
 
   // Before algorithms and microbatch_transforms change the part. `alone`: the batch has no other part, on any rank.
-  LossWeight of(const Feed& feed, const Batch& part, bool alone);
+  LossWeight of(const BatchRules& rules, const Batch& part, bool alone);
   // Of the same part, where its weight depends on the loss: what counts if that does not run. Else 0.
-  double counted_instead(const Feed& feed, const Batch& part, const LossWeight& weight) const {
-    return weight.depends_on_loss() ? counted(feed, part) : 0;
+  double counted_instead(const BatchRules& rules, const Batch& part, const LossWeight& weight) const {
+    return weight.depends_on_loss() ? counted(rules, part) : 0;
   }
   // After transforms, which may drop samples or tokens. What the model has said is kept: the whole was known before,
   // and on a device it would be counted anew in each step.
-  LossWeight of_transformed(const Feed& feed, const Batch& part, const LossWeight& before) const;
+  LossWeight of_transformed(const BatchRules& rules, const Batch& part, const LossWeight& before) const;
   // Of what the loss was computed from, if algorithms can change that: they make probabilities of classes.
   LossWeight of_loss(const Batch& part, const LossWeight& before) const;
 
@@ -36,7 +36,7 @@ class PartWeights {
   void warn_of_nothing();
 
  private:
-  double counted(const Feed& feed, const Batch& part) const;
+  double counted(const BatchRules& rules, const Batch& part) const;
   LossWeight said(const Batch& part);
   void note_nothing();
   void warn_of_ignored(const Batch& batch) const;

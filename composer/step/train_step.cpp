@@ -146,7 +146,7 @@ void TrainStep::visit_state(StateVisitor& visit) {
 }
 
 void TrainStep::choose_microbatch_size(const Feed& feed) {
-  auto_->begin_batch(feed.count_samples(microbatches_.whole()));  // algorithms may have changed it
+  auto_->begin_batch(feed.rules().count_samples(microbatches_.whole()));  // algorithms may have changed it
   if (auto_->has_size()) return;
   auto_->choose([&](std::int64_t size) { try_microbatches(feed, size); });
   state_.device_train_microbatch_size = ranks_->smallest(state_.device_train_microbatch_size);
@@ -156,7 +156,7 @@ void TrainStep::choose_microbatch_size(const Feed& feed) {
 void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
   const at::AutoGradMode enable_grad(true);
   const Apart apart(*this);
-  const Batch part = feed.split(microbatches_.whole(), size).front();
+  const Batch part = feed.rules().split(microbatches_.whole(), size).front();
   for (const bool first : {true, false}) {
     microbatches_.enter_trial(feed, part, first);
     metrics_.keep_microbatch();

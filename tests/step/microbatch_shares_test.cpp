@@ -144,7 +144,7 @@ TEST_CASE("What is tried counts as half of the batch, whatever its weight") {
   State state = state_with({0, 0, 1}, 0);
   Microbatches parts(state, false);
   parts.take_batch();
-  const Batch part = kFeed.split(parts.whole(), 2).front();
+  const Batch part = kFeed.rules().split(parts.whole(), 2).front();
   for (const bool first : {true, false}) {
     parts.enter_trial(kFeed, part, first);
     CHECK(state.batch["weight"].size(0) == 2);
