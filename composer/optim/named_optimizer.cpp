@@ -1,36 +1,17 @@
 #include "composer/optim/named_optimizer.h"
 
-#include <algorithm>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ne.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include "composer/core/error.h"
+#include "composer/optim/backward_steps.h"
 #include "composer/optim/batch.h"
 #include "composer/optim/groups.h"
-#include "composer/util/recompute.h"
 
 namespace composer::optim {
 
 using detail::Batch;
-
-// Runs when a parameter's gradient is complete. There is room for one hook only, so it runs the one before it, too.
-struct NamedOptimizer::Hook final : torch::autograd::PostAccumulateGradHook {
-  using Other = std::unique_ptr<torch::autograd::PostAccumulateGradHook>;
-  Hook(std::shared_ptr<NamedOptimizer*> owner, std::size_t in_group, std::size_t at_index, Other other)
-      : optimizer(std::move(owner)), group(in_group), index(at_index), before(std::move(other)) {}
-  void operator()(const at::Tensor& parameter) override {
-    if (before) (*before)(parameter);
-    if (*optimizer) (*optimizer)->complete(group, index);
-  }
-
-  std::shared_ptr<NamedOptimizer*> optimizer;
-  std::size_t group, index;
-  Other before;
-};
 
 NamedOptions::~NamedOptions() = default;
 
@@ -39,8 +20,6 @@ NamedOptimizer::NamedOptimizer(std::string who, std::vector<const char*> state_k
     : torch::optim::Optimizer(std::vector<torch::optim::OptimizerParamGroup>{}, groups.front().options->clone()),
       who_(std::move(who)),
       state_keys_(std::move(state_keys)),
-      in_backward_(step_in_backward),
-      self_(std::make_shared<NamedOptimizer*>(this)),
       scratch_(std::make_unique<detail::Scratch>()) {
   for (detail::BuiltGroup& group : groups) {
     std::vector<at::Tensor> tensors;
@@ -52,48 +31,30 @@ NamedOptimizer::NamedOptimizer(std::string who, std::vector<const char*> state_k
     // not add_param_group(), which gives options that equal a default the value of another one
     param_groups_.emplace_back(std::move(tensors), std::move(group.options));
   }
-  if (!in_backward_) return;
-  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
-    completions_.emplace_back(param_groups_[g].params().size());
-    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) hook(g, i);
-  }
+  if (!step_in_backward) return;
+  in_backward_ = std::make_unique<detail::BackwardSteps>(
+      who_, [this](std::size_t group, std::size_t index) { update_one(group, index); },
+      [this](std::size_t group, std::size_t index) { return name_of(group, index); });
+  for (std::size_t g = 0; g < param_groups_.size(); ++g)
+    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i)
+      in_backward_->watch(param_groups_[g].params()[i], g, i);
 }
 
 NamedOptimizer::~NamedOptimizer() {
-  *self_ = nullptr;
   if (!in_backward_) return;
   for (const auto& group : param_groups_)
-    for (const at::Tensor& parameter : group.params()) unhook(parameter);
-}
-
-void NamedOptimizer::hook(std::size_t group, std::size_t index) {
-  const at::Tensor& parameter = param_groups_[group].params()[index];
-  Hook::Other before;
-  if (torch::autograd::impl::get_autograd_meta(parameter))
-    before = std::move(torch::autograd::impl::post_acc_grad_hooks(parameter));
-  torch::autograd::impl::set_post_acc_grad_hooks(parameter,
-                                                 std::make_unique<Hook>(self_, group, index, std::move(before)));
-}
-
-// Leaves a hook that came later; ours below it does nothing once we have gone.
-void NamedOptimizer::unhook(const at::Tensor& parameter) const {
-  if (!torch::autograd::impl::get_autograd_meta(parameter)) return;
-  auto& present = torch::autograd::impl::post_acc_grad_hooks(parameter);
-  auto* ours = dynamic_cast<Hook*>(present.get());
-  if (!ours || ours->optimizer != self_) return;
-  Hook::Other before = std::move(ours->before);
-  present = std::move(before);
+    for (const at::Tensor& parameter : group.params()) in_backward_->release(parameter);
 }
 
 at::Tensor NamedOptimizer::step(LossClosure closure) {
   at::Tensor loss;
   if (closure) {
-    begin_in_backward();
+    if (in_backward_) in_backward_->begin();
     const at::AutoGradMode with_grad(true);
     loss = closure();
   }
   if (in_backward_)
-    finish_in_backward();
+    in_backward_->finish();
   else
     update_all({});
   return loss;
@@ -148,12 +109,14 @@ void NamedOptimizer::check_gradient(std::size_t group, std::size_t index) const 
                       ", but its state was made for ", shape, ". Call replace_parameter()");
 }
 
+namespace {
+
 // A parameter that was converted or moved takes its state along.
-void NamedOptimizer::fit_state(const at::Tensor& parameter, ParameterState& state) const {
-  for (std::size_t i = 0; i < state_keys_.size(); ++i) {
+void fit_state(const std::vector<const char*>& keys, const at::Tensor& parameter, ParameterState& state) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
     at::Tensor& tensor = state.tensors[i];
     if (!tensor.defined()) continue;
-    const bool alike = tensor.sizes() == parameter.sizes() && state_keys_[i] != std::string_view("step");
+    const bool alike = tensor.sizes() == parameter.sizes() && keys[i] != std::string_view("step");
     if (!alike) {
       if (tensor.device() != parameter.device()) tensor = tensor.to(parameter.device());
     } else if (tensor.scalar_type() != parameter.scalar_type() || tensor.device() != parameter.device() ||
@@ -162,8 +125,6 @@ void NamedOptimizer::fit_state(const at::Tensor& parameter, ParameterState& stat
     }
   }
 }
-
-namespace {
 
 // Whether it may be updated by loops over memory.
 bool is_plain(const at::Tensor& parameter) {
@@ -184,7 +145,7 @@ void NamedOptimizer::collect(std::size_t group, std::size_t index, bool skip) {
     return;
   }
   ParameterState& state = state_of(parameter, options);
-  fit_state(parameter, state);
+  fit_state(state_keys_, parameter, state);
 
   const bool dense = parameter.is_non_overlapping_and_dense();
   if (gradient->scalar_type() != parameter.scalar_type() || (dense && !detail::same_layout(*gradient, parameter)))
@@ -257,42 +218,6 @@ void NamedOptimizer::check_device(const at::Tensor& found_inf) const {
                           parameter.device());
     }
   }
-}
-
-// In the first step, a parameter that a pending checkpoint() may reach again is left to step(), which learns how often
-// its gradient is completed.
-void NamedOptimizer::complete(std::size_t group, std::size_t index) {
-  const std::lock_guard lock(mutex_);
-  Completions& completions = completions_.at(group).at(index);
-  const bool pending = pending_checkpoints() > 0;
-  sees_checkpoints_ = sees_checkpoints_ || pending;
-  if (completions.updated && sees_checkpoints_)
-    throw ConfigError(
-        who_, ": step_in_backward already updated ", name_of(group, index),
-        " in this step, but a checkpoint() segment computed another gradient for it, unlike in the first ",
-        "step; set step_in_backward = false. In a loop of your own, call step() after each backward");
-  ++completions.seen;
-  if (completions.expected == 0 ? pending : completions.seen < completions.expected) return;
-  update_one(group, index);
-  completions.updated = true;
-}
-
-// Forgets what a step that ended by an error has left.
-void NamedOptimizer::begin_in_backward() {
-  sees_checkpoints_ = false;
-  for (auto& group : completions_)
-    for (Completions& completions : group) completions = {.expected = completions.expected};
-}
-
-// Updates what backward has reached less often than expected, or so that more could not be excluded.
-void NamedOptimizer::finish_in_backward() {
-  for (std::size_t g = 0; g < completions_.size(); ++g)
-    for (std::size_t i = 0; i < completions_[g].size(); ++i) {
-      Completions& completions = completions_[g][i];
-      if (completions.seen > 0 && !completions.updated) update_one(g, i);
-      if (sees_checkpoints_) completions.expected = std::max(completions.expected, completions.seen);
-    }
-  begin_in_backward();
 }
 
 void NamedOptimizer::update_one(std::size_t group, std::size_t index) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +25,7 @@ class StateDict;
 namespace composer::optim {
 
 namespace detail {
+class BackwardSteps;
 struct Batch;
 struct Scratch;
 struct Slice;
@@ -86,7 +86,7 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   // If true, each parameter is updated as soon as backward has its gradient, which is then freed; step() only runs its
   // closure. The gradients never exist all at once, so clipping, accumulation over microbatches and gradient scaling
   // are not possible; step_unless() throws.
-  bool steps_in_backward() const { return in_backward_; }
+  bool steps_in_backward() const { return in_backward_ != nullptr; }
 
   // The state by parameter names and PyTorch's keys, for every parameter that requires gradients, also before its first
   // gradient. The tensors are the optimizer's own. With `owns`: of parameters for which it is true.
@@ -139,38 +139,19 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
                              const Options& options);
 
  private:
-  struct Hook;
-
   std::string name_of(std::size_t group, std::size_t index) const;
   ParameterState& state_of(const at::Tensor& parameter, const Options& options);
   void check_gradient(std::size_t group, std::size_t index) const;
-  void fit_state(const at::Tensor& parameter, ParameterState& state) const;
   void check_device(const at::Tensor& found_inf) const;
   void collect(std::size_t group, std::size_t index, bool skip);
   void update_batches(const Options& options, const at::Tensor& found_inf);
   void update_all(const at::Tensor& found_inf);
-  void complete(std::size_t group, std::size_t index);
   void update_one(std::size_t group, std::size_t index);
-  void begin_in_backward();
-  void finish_in_backward();
-  void hook(std::size_t group, std::size_t index);
-  void unhook(const at::Tensor& parameter) const;
 
   std::string who_;
   std::vector<const char*> state_keys_;
-  std::vector<std::vector<std::string>> names_;  // of the parameters of each group
-  // For a parameter, with step_in_backward. Its gradient is complete once for each backward pass that reaches it:
-  // checkpoint() runs backward passes of its own.
-  struct Completions {
-    int seen = 0;      // in this step
-    int expected = 0;  // per step; 0: not known yet
-    bool updated = false;
-  };
-  bool in_backward_;
-  bool sees_checkpoints_ = false;                      // in this step
-  std::vector<std::vector<Completions>> completions_;  // of the parameters of each group
-  std::shared_ptr<NamedOptimizer*> self_;              // for hooks: null after the destructor
-  std::mutex mutex_;                                   // backward may run hooks in several threads
+  std::vector<std::vector<std::string>> names_;         // of the parameters of each group
+  std::unique_ptr<detail::BackwardSteps> in_backward_;  // with step_in_backward
   std::unique_ptr<detail::Scratch> scratch_;
 };
 

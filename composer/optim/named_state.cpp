@@ -9,10 +9,10 @@
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
+#include "composer/optim/backward_steps.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/util/text.h"
 
@@ -139,9 +139,9 @@ void NamedOptimizer::replace_parameter(const at::Tensor& before, at::Tensor now)
       at::Tensor& parameter = param_groups_[g].params()[i];
       if (!parameter.is_same(before)) continue;
       state_.erase(parameter.unsafeGetTensorImpl());
-      if (in_backward_) unhook(parameter);
+      if (in_backward_) in_backward_->release(parameter);
       parameter = std::move(now);
-      if (in_backward_) hook(g, i);
+      if (in_backward_) in_backward_->watch(parameter, g, i);
       return;
     }
   }
@@ -156,12 +156,12 @@ void NamedOptimizer::remove_parameter(const at::Tensor& parameter) {
     const auto index = found - parameters.begin();
     state_.erase(found->unsafeGetTensorImpl());
     if (in_backward_)  // hooks know the places of parameters
-      for (const at::Tensor& one : parameters) unhook(one);
+      for (const at::Tensor& one : parameters) in_backward_->release(one);
     parameters.erase(found);
     names_.at(g).erase(names_[g].begin() + index);
     if (!in_backward_) return;
-    completions_[g].erase(completions_[g].begin() + index);
-    for (std::size_t i = 0; i < parameters.size(); ++i) hook(g, i);
+    in_backward_->erase(g, static_cast<std::size_t>(index));
+    for (std::size_t i = 0; i < parameters.size(); ++i) in_backward_->watch(parameters[i], g, i);
     return;
   }
   throw ConfigError(who_, ": remove_parameter(): the tensor is not a parameter of this optimizer");
@@ -175,7 +175,7 @@ void NamedOptimizer::set_parameters(const std::vector<NamedParameters>& groups) 
     std::vector<at::Tensor>& parameters = param_groups_[g].params();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       known[parameters[i].unsafeGetTensorImpl()] = name_of(g, i);
-      if (in_backward_) unhook(parameters[i]);
+      if (in_backward_) in_backward_->release(parameters[i]);
     }
     parameters.clear();
     names_[g].clear();
@@ -188,10 +188,9 @@ void NamedOptimizer::set_parameters(const std::vector<NamedParameters>& groups) 
     }
   for (const auto& [parameter, name] : known) state_.erase(parameter);
   if (!in_backward_) return;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    completions_[g].assign(groups[g].size(), {});
-    for (std::size_t i = 0; i < groups[g].size(); ++i) hook(g, i);
-  }
+  in_backward_->clear();
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (std::size_t i = 0; i < groups[g].size(); ++i) in_backward_->watch(param_groups_[g].params()[i], g, i);
 }
 
 std::string NamedOptimizer::table() const {
