@@ -21,15 +21,14 @@
 #include "composer/profiler/operators.h"
 #include "composer/profiler/report.h"
 #include "composer/profiler/schedule.h"
+#include "composer/profiler/span_recorder.h"
 #include "composer/profiler/trace.h"
 
 namespace composer::callbacks {
 namespace {
 
 namespace fs = std::filesystem;
-using profiler::Action, profiler::Span, profiler::Trace, profiler::now_ns;
-
-constexpr std::size_t kMostSpans = 1 << 20;  // in a trace: 40 MB
+using profiler::Action, profiler::Trace, profiler::now_ns;
 
 // "trace-2.json" of "trace.json" and "-2". What follows another dot, as in "lr0.1", is part of the name.
 fs::path ending_in(const fs::path& file, const std::string& ending) {
@@ -103,7 +102,7 @@ struct Profiler::Impl {
     check_file_names("Profiler", {{"folder", path}, {"filename", filename}});
     for (int i = 0; i < kEventCount; ++i) {
       const auto event = static_cast<Event>(i);
-      events.at(static_cast<std::size_t>(i)) = names.number_of("event/", canonical_name(event), "");
+      events.at(static_cast<std::size_t>(i)) = spans.name_of("event/", canonical_name(event), "");
     }
   }
 
@@ -114,24 +113,19 @@ struct Profiler::Impl {
       recorder.emplace(options.record_shapes, device_support(state.device.type()).kernel_activity());
     record_operators([](profiler::OperatorRecorder& operators) { operators.start(); });
     if (system.cpu || system.memory || system.disk || system.net) sampler.emplace(system);
-    recording = true;
+    spans.start(trace.begin_ns);
   }
 
   void end(const State& state) {
-    recording = false;
     trace.end_ns = now_ns();
-    // What is still open is as long as the trace.
-    for (const Span& event : open_events) add(event, trace.end_ns);
+    spans.stop(trace.end_ns);
     record_operators([this](profiler::OperatorRecorder& operators) {
       if (operators.started()) trace.operators = operators.stop();
     });
     if (sampler) trace.counters = sampler->stop();
     sampler.reset();
     if (trace.batches == 0) return;
-    trace.names = names.all();
-    std::ranges::stable_sort(trace.spans, [](const Span& a, const Span& b) {
-      return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;
-    });
+    spans.move_to(trace);
     try {
       fs::path file = folder / saving::format_name(options.filename, state, &state.timestamp);
       file = ending_in(file, rank_suffix(state, {options.folder, options.filename}));
@@ -165,16 +159,7 @@ struct Profiler::Impl {
       record_operators([](profiler::OperatorRecorder& operators) { operators.prepare(); });
     }
     const bool is_active = action == Action::ACTIVE || action == Action::ACTIVE_AND_SAVE;
-    if (is_active && !recording) begin(state);
-  }
-
-  void add(Span span, std::int64_t end_ns) {
-    span.begin_ns = std::max(span.begin_ns, trace.begin_ns);
-    span.end_ns = end_ns;
-    if (trace.spans.size() < kMostSpans)
-      trace.spans.push_back(span);
-    else
-      ++trace.dropped;
+    if (is_active && !spans.is_recording()) begin(state);
   }
 
   std::uint32_t name_of(Event event) const { return events[static_cast<std::size_t>(event)]; }
@@ -184,13 +169,12 @@ struct Profiler::Impl {
   fs::path folder;
   std::int64_t resumed_at = 0;  // batches of an epoch
   Action action = Action::SKIP;
-  bool recording = false, operators_failed = false;
+  bool operators_failed = false;
   bool has_recorded = false;       // a trace, since INIT
   std::int64_t longest_epoch = 0;  // batches begun in one, since INIT
   Trace trace;
-  profiler::Names names;
+  profiler::SpanRecorder spans;
   std::array<std::uint32_t, kEventCount> events{};  // their spans' names, the same for both ends
-  std::vector<Span> open_events, open_calls;
   std::optional<profiler::OperatorRecorder> recorder;
   SystemSamplerOptions system;
   std::optional<SystemSampler> sampler;  // while it records
@@ -217,8 +201,8 @@ void Profiler::after_load(const State& state, Logger&) { impl_->resumed_at = sta
 
 void Profiler::close(const State& state, Logger&) {
   Impl& impl = *impl_;
-  if (impl.recording) impl.end(state);
-  impl.open_events.clear();
+  if (impl.spans.is_recording()) impl.end(state);
+  impl.spans.forget_events();
   if (const auto& [skip_first, wait, warmup, active, repeat] = impl.schedule;
       !impl.has_recorded && impl.longest_epoch > 0)
     warn(join("Profiler: nothing was recorded: the first batch of an epoch to be recorded is ",
@@ -230,49 +214,28 @@ void Profiler::close(const State& state, Logger&) {
 
 void Profiler::event_begins(Event event, const State& state) {
   Impl& impl = *impl_;
-  if (is_after_event(event)) {
-    // Those above it were left by an error.
-    const auto opened = std::find_if(impl.open_events.rbegin(), impl.open_events.rend(),
-                                     [&](const Span& open) { return open.name == impl.name_of(event); });
-    if (opened != impl.open_events.rend()) {
-      if (impl.recording) impl.add(*opened, now_ns());
-      impl.open_events.erase(opened.base() - 1, impl.open_events.end());
-    }
-  }
+  if (is_after_event(event)) impl.spans.end_event(impl.name_of(event));
   if (event == Event::BEFORE_DATALOADER) impl.decide(state);
-  if ((event == Event::EPOCH_END || event == Event::FIT_END) && impl.recording) impl.end(state);
+  if ((event == Event::EPOCH_END || event == Event::FIT_END) && impl.spans.is_recording()) impl.end(state);
 }
 
 void Profiler::event_ends(Event event, const State& state) {
   Impl& impl = *impl_;
-  if (event == Event::BATCH_END && impl.recording) {
+  if (event == Event::BATCH_END && impl.spans.is_recording()) {
     ++impl.trace.batches;
     if (impl.action == Action::ACTIVE_AND_SAVE) impl.end(state);
   }
-  if (!is_before_event(event)) return;
-  // What began before a recording begins with it in the trace.
-  const std::int64_t begin = impl.recording ? now_ns() : 0;
-  impl.open_events.push_back({impl.name_of(event), begin, 0, state.timestamp.epoch, state.timestamp.batch});
+  if (is_before_event(event)) impl.spans.begin_event(impl.name_of(event), state.timestamp.epoch, state.timestamp.batch);
 }
 
+// As "callback/LRMonitor/event/batch_end".
 void Profiler::call_begins(Event event, Kind kind, const std::string& who) {
-  Impl& impl = *impl_;
-  Span call;
-  if (impl.recording) {  // "callback/LRMonitor/event/batch_end"
-    call = impl.open_events.empty() ? Span() : impl.open_events.back();
-    call.name = impl.names.number_of(kind == Kind::ALGORITHM ? "algorithm/" : "callback/", who,
-                                     join("/event/", to_string(event)));
-    call.begin_ns = now_ns();
-  }
-  impl.open_calls.push_back(call);
+  profiler::SpanRecorder& spans = impl_->spans;
+  const char* const begin = kind == Kind::ALGORITHM ? "algorithm/" : "callback/";
+  spans.begin_call(spans.is_recording() ? spans.name_of(begin, who, join("/event/", to_string(event))) : 0);
 }
 
-void Profiler::call_ends() {
-  Impl& impl = *impl_;
-  const Span call = impl.open_calls.back();
-  impl.open_calls.pop_back();
-  if (impl.recording && call.begin_ns != 0) impl.add(call, now_ns());
-}
+void Profiler::call_ends() { impl_->spans.end_call(); }
 
 StateDict Profiler::local_hparams() const { return describe(impl_->options, profiler_options()); }
 
