@@ -12,6 +12,8 @@
 
 namespace composer::loggers {
 
+inline constexpr const char* kWandBLogger = "WandBLogger";  // begins the texts of errors
+
 // JSON by key. W&B's JSON has NaN, Infinity and -Infinity.
 using WandBItems = std::map<std::string, std::string>;
 std::string wandb_json(const Scalar& value);
