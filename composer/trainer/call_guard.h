@@ -7,7 +7,7 @@
 #include "composer/kernels/products.h"
 #include "composer/trainer/calls.h"
 #include "composer/trainer/fit.h"
-#include "composer/trainer/fits.h"
+#include "composer/trainer/fit_history.h"
 #include "composer/trainer/process_scope.h"
 #include "composer/trainer/process_state.h"
 #include "composer/trainer/tuning.h"
@@ -32,7 +32,7 @@ class CallGuard {
     Logger& logger;
     const ProcessState& process;
     const Tuning& tuning;
-    Fits& fits;
+    FitHistory& fits;
     std::optional<Fit>& fit;
     std::function<void()> abandon_fit;  // after an error
   };

@@ -37,7 +37,7 @@ class EvaluationLoop::Session {
  public:
   Session(const Needs& on, std::string_view label, std::int64_t call)
       : weights_in_use_(on.weights_in_use),
-        unbilled_(on.fit ? &*on.fit : nullptr),
+        untimed_(on.fit ? &*on.fit : nullptr),
         random_(random_of_evaluation(on.state, label, call)),
         draws_(random_),
         weights_(weights_in_use_, WeightsUse::EVALUATION) {
@@ -50,7 +50,7 @@ class EvaluationLoop::Session {
 
  private:
   WeightsInUse& weights_in_use_;
-  Unbilled unbilled_;
+  Untimed untimed_;
   OwnRandom random_;
   RandomScope draws_;
   WeightsInUse::Scope weights_;

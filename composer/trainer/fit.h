@@ -55,7 +55,7 @@ struct Fit {
   std::thread::id thread = std::this_thread::get_id();
   BatchSource source;
   Stopwatch stopwatch;
-  bool bills = true;        // time to the batch that comes next
+  bool is_timed = true;     // time counts for the batch that comes next
   bool first_batch = true;  // is not trained yet
   bool first_loss = true;   // is not computed yet
   bool warned_of_mode = false;
@@ -67,17 +67,17 @@ struct Fit {
   std::optional<OptionalTime> max_duration_afterwards;
 };
 
-// While the outermost of these lives, time is not billed to the batches of the fit; nullptr: there is none.
-class Unbilled {
+// While the outermost of these lives, time does not count for the batches of the fit; nullptr: there is none.
+class Untimed {
  public:
-  explicit Unbilled(Fit* fit) : fit_(fit && std::exchange(fit->bills, false) ? fit : nullptr) {}
-  ~Unbilled() {
+  explicit Untimed(Fit* fit) : fit_(fit && std::exchange(fit->is_timed, false) ? fit : nullptr) {}
+  ~Untimed() {
     if (!fit_) return;
-    fit_->bills = true;
+    fit_->is_timed = true;
     fit_->stopwatch.skip(Stopwatch::Clock::now() - started_);
   }
-  Unbilled(const Unbilled&) = delete;
-  Unbilled& operator=(const Unbilled&) = delete;
+  Untimed(const Untimed&) = delete;
+  Untimed& operator=(const Untimed&) = delete;
 
  private:
   Fit* fit_;

@@ -23,7 +23,7 @@
 
 namespace composer {
 
-FitPlan FitPlanner::plan(const FitOptions& given, Fits::Left left, bool needs_loader) const {
+FitPlan FitPlanner::plan(const FitOptions& given, FitHistory::Remaining remaining, bool needs_loader) const {
   if (fits.next == 0) checkpoints.check_trainers();
   check_has_optimizer(state, static_cast<bool>(options.optimizer), "fit");
   check_trains_all(as_module(*state.model), *state.optimizer);
@@ -31,13 +31,13 @@ FitPlan FitPlanner::plan(const FitOptions& given, Fits::Left left, bool needs_lo
   FitPlan plan = plan_lasting(given);
   if (!plan.feed && needs_loader)
     throw ConfigError("train_dataloader: is required to fit; give it to the Trainer's options or to fit()");
-  if (left == Fits::Left::NOTHING) {
-    plan.goal = given.duration && resumption.found ? fits.place->end : state.max_duration;
+  if (remaining == FitHistory::Remaining::NOTHING) {
+    plan.goal = given.duration && resumption.found ? fits.last->end : state.max_duration;
     return plan;
   }
-  plan.reset_time = given.reset_time && left == Fits::Left::ALL;
+  plan.reset_time = given.reset_time && remaining == FitHistory::Remaining::ALL;
   plan.from = plan.reset_time ? Timestamp{} : state.timestamp;
-  plan.counted_from = left == Fits::Left::REST ? fits.place->from : plan.from;
+  plan.counted_from = remaining == FitHistory::Remaining::REST ? fits.last->from : plan.from;
   plan.goal = goal_of(given, plan.counted_from);
   plan.until = end_of(given, plan, needs_loader);
 
@@ -95,7 +95,7 @@ OptionalTime FitPlanner::end_of(const FitOptions& given, const FitPlan& plan, bo
   if (!until) return until;
   check_limit(*until, "max_duration", options.iteration_length);
   check_epochs_end(*until, options.iteration_length, plan.feed);
-  const bool has_work = resumption.found || fits.owes() || evaluations.has_pending();
+  const bool has_work = resumption.found || fits.has_unfinished() || evaluations.has_pending();
   const bool nothing_to_do = plan.from.reached(*until) && !has_work;
   if (nothing_to_do && given.duration && given.duration->count() == 0)
     throw ConfigError("duration: is ", *given.duration, ", so there is nothing to do");

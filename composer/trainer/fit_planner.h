@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "composer/core/time.h"
+#include "composer/trainer/fit_history.h"
 #include "composer/trainer/fit_plan.h"
-#include "composer/trainer/fits.h"
 
 namespace composer {
 
@@ -20,8 +20,9 @@ class TrainingData;
 // What the options of a fit mean for a trainer as it is, and whether that can be done. It changes nothing of what it
 // looks at, so that a fit that is refused leaves the trainer as it was.
 struct FitPlanner {
-  // Throws ConfigError for whatever cannot be done; what it gives can come into force. `left` of the fit is to be done.
-  FitPlan plan(const FitOptions& given, Fits::Left left, bool needs_loader) const;
+  // Throws ConfigError for whatever cannot be done; what it gives can come into force. `remaining` of the fit is to be
+  // done.
+  FitPlan plan(const FitOptions& given, FitHistory::Remaining remaining, bool needs_loader) const;
   // Throws ConfigError on all ranks, with the first difference, if they plan different things.
   void check_ranks(const FitPlan& plan) const;
 
@@ -35,7 +36,7 @@ struct FitPlanner {
   const LearningRates& rates;
   const Evaluations& evaluations;
   const KeptSettings& settings;
-  const Fits& fits;
+  const FitHistory& fits;
   const Resumption& resumption;
   const Checkpoints& checkpoints;
 

@@ -27,8 +27,8 @@
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/events.h"
 #include "composer/trainer/fit.h"
+#include "composer/trainer/fit_history.h"
 #include "composer/trainer/fit_plan.h"
-#include "composer/trainer/fits.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/learning_rates.h"
 #include "composer/trainer/process_state.h"
@@ -100,7 +100,7 @@ struct Trainer::Impl {
   TrainingData data;  // of the next fit, unless it is given another
   Evaluations evaluations;
   KeptSettings settings;
-  Fits fits;
+  FitHistory fits;
   TrainStep train_step;
   ReplicaCheck replicas{ranks, state, train_step};
   Tuning tuning{{.options = options,

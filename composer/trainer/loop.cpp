@@ -66,9 +66,9 @@ void Trainer::Impl::begin() {
 void Trainer::Impl::make_up() {
   evaluation.run(evaluations.pending());
   // Whoever loads another state meanwhile owes nothing any more.
-  if (fits.owed && fits.owed->from == Owed::END) fire_end(fits.owed->ended);
-  if (fits.owed && fits.owed->from == Owed::EVALUATIONS) evaluate_if_due(fits.owed->ended);
-  if (fits.owed) checkpoint(fits.owed->checkpoint);
+  if (fits.unfinished && fits.unfinished->from == Unfinished::END) fire_end(fits.unfinished->ended);
+  if (fits.unfinished && fits.unfinished->from == Unfinished::EVALUATIONS) evaluate_if_due(fits.unfinished->ended);
+  if (fits.unfinished) checkpoint(fits.unfinished->checkpoint);
 }
 
 // One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that
@@ -105,7 +105,7 @@ bool Trainer::Impl::step() {
     train_step.step_optimizer(feed, [this](bool counts) { return train_batch(counts); });
     time.count_batch_after(train_step.counts(), [this] { train_step.log(); });
   }
-  tuning.tell_late();
+  tuning.warn_if_late();
   checkpoints.note_trained();
   fire_end(Event::BATCH_END);
   evaluate_if_due(Event::BATCH_END);
@@ -164,7 +164,7 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
 // An epoch that the limit, a request to stop or the caller ends is closed here; any other by the step that finds no
 // more batches.
 void Trainer::Impl::end() {
-  fits.end_is_owed = true;
+  fits.end_is_unfinished = true;
   stopping.look_for_signal();
   if (time.progress().epoch_is_complete()) end_epoch();
   if (time.progress().iteration_is_over()) end_iteration();
@@ -179,7 +179,7 @@ void Trainer::Impl::end() {
   replicas.share_last_buffers(weights_in_use);
   state.optimizer->zero_grad(/*set_to_none=*/true);
   checkpoints.finish();
-  fits.end_is_owed = false;
+  fits.end_is_unfinished = false;
   fits.failed = false;
   if (ranks.first()) train_step.warn_of_nan();
   checkpoints.tell_interrupted(stopping.signal());
@@ -187,24 +187,24 @@ void Trainer::Impl::end() {
 }
 
 void Trainer::Impl::fire_end(Event event) {
-  if (fits.owed) fits.owed->from = Owed::EVALUATIONS;  // it is not fired again, also if a callback throws
+  if (fits.unfinished) fits.unfinished->from = Unfinished::EVALUATIONS;  // it is not fired again, also if a callback throws
   events.fire(event);
 }
 
 void Trainer::Impl::evaluate_if_due(Event event) {
   const std::vector<EvalRun*> due = evaluation.take_due(event);
-  if (fits.owed) fits.owed->from = Owed::CHECKPOINT;
+  if (fits.unfinished) fits.unfinished->from = Unfinished::CHECKPOINT;
   evaluation.run(due);
 }
 
 // The event at which checkpoints are due, and the trainer's own.
 void Trainer::Impl::checkpoint(Event event) {
-  if (fits.owed && fits.owed->from != Owed::SAVE) {
-    fits.owed->from = Owed::SAVE;
+  if (fits.unfinished && fits.unfinished->from != Unfinished::SAVE) {
+    fits.unfinished->from = Unfinished::SAVE;
     events.fire(event);
   }
   checkpoints.save_if_due(event);
-  fits.owed.reset();
+  fits.unfinished.reset();
 }
 
 }  // namespace composer

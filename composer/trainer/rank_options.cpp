@@ -68,15 +68,15 @@ void check_same_options(const Ranks& ranks, const TrainerOptions& options, const
   ranks.check_same("options", compared.lines);
 }
 
-void check_same_fit(const Ranks& ranks, Fits::Left left, std::int64_t number) {
+void check_same_fit(const Ranks& ranks, FitHistory::Remaining remaining, std::int64_t number) {
   if (ranks.alone()) return;
   ComparedLines compared;
   compared.add("call", "fit()");
   compared.add("fits that were begun", number);
-  compared.add("this one", left == Fits::Left::NOTHING
+  compared.add("this one", remaining == FitHistory::Remaining::NOTHING
                                ? "returns at once, because it had ended or a signal has ended the program"
-                           : left == Fits::Left::REST ? "goes on"
-                                                      : "begins");
+                           : remaining == FitHistory::Remaining::REST ? "goes on"
+                                                                      : "begins");
   ranks.check_same("fit", compared.lines);
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "composer/trainer/fits.h"
+#include "composer/trainer/fit_history.h"
 
 namespace composer {
 
@@ -24,7 +24,7 @@ class Ranks;
 void check_same_options(const Ranks& ranks, const TrainerOptions& options, const InRun& run);
 
 // Which of the program's fits is called, and what is left of it: else those that return at once leave the others alone.
-void check_same_fit(const Ranks& ranks, Fits::Left left, std::int64_t number);
+void check_same_fit(const Ranks& ranks, FitHistory::Remaining remaining, std::int64_t number);
 
 // What the ranks are about to train; the plan leaves out what stays as it is.
 struct Planned {

@@ -17,7 +17,7 @@
 #include "composer/trainer/checkpoints.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
-#include "composer/trainer/fits.h"
+#include "composer/trainer/fit_history.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/learning_rates.h"
 #include "composer/trainer/process_state.h"
@@ -130,7 +130,7 @@ void RunState::load(const StateDict& saved, const std::string& from, StateVisito
     fit->source.lose_place();
     resumption.restore_random(process.random);  // else when the next fit begins
   }
-  fits.forget_owed();
+  fits.forget_unfinished();
   rates.schedules().apply(state);
   rates.leave(state);
 }
@@ -148,7 +148,7 @@ void RunState::visit_state(StateVisitor& visit) const {
   field("seed", state.seed);
   std::string finished = visit.is_loading() ? "" : Resumption::reason_to_save(state.stop);
   field("stop", finished);
-  if (visit.is_of_this_run()) visit("fit", fits.place);  // another run's fits are not ours
+  if (visit.is_of_this_run()) visit("fit", fits.last);  // another run's fits are not ours
   settings.visit_state(visit, as_module(*state.model));
   hyperparameters.visit_state(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);

@@ -8,7 +8,7 @@
 namespace composer {
 
 struct Fit;
-struct Fits;
+struct FitHistory;
 struct ProcessState;
 struct Resumption;
 struct State;
@@ -43,7 +43,7 @@ struct RunState {
   Evaluations& evaluations;
   Tuning& tuning;
   Hyperparameters& hyperparameters;
-  Fits& fits;
+  FitHistory& fits;
   std::optional<Fit>& fit;
   Checkpoints& checkpoints;
   Resumption& resumption;

@@ -77,8 +77,8 @@ void Trainer::Impl::set_up() {
 
 void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
   try {
-    const Fits::Left left = fits.left(resumption.found.has_value(), state.stop.asked());
-    check_same_fit(ranks, left, fits.next);
+    const FitHistory::Remaining remaining = fits.remaining(resumption.found.has_value(), state.stop.asked());
+    check_same_fit(ranks, remaining, fits.next);
     const FitPlanner planner{.options = options,
                              .ranks = ranks,
                              .state = state,
@@ -96,11 +96,11 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
       guard.require_open("fit()");
       calls.require_idle("begin()");
       if (fit) throw ConfigError("Trainer: begin() was called before; call end() first");
-      FitPlan made = planner.plan(given, left, needs_loader);
-      if (left != Fits::Left::NOTHING) checkpoints.begin_fit(fits.next);
+      FitPlan made = planner.plan(given, remaining, needs_loader);
+      if (remaining != FitHistory::Remaining::NOTHING) checkpoints.begin_fit(fits.next);
       return made;
     });
-    if (left == Fits::Left::NOTHING) return skip_fit(std::move(plan));
+    if (remaining == FitHistory::Remaining::NOTHING) return skip_fit(std::move(plan));
     planner.check_ranks(plan);
     checkpoints.check_parts();
     commit(std::move(plan));
@@ -137,7 +137,7 @@ void Trainer::Impl::commit(FitPlan plan) {
     state.previous_timestamp.reset();
     evaluations.count_from_zero();
     checkpoints.count_from_zero();
-    fits.owed.reset();
+    fits.unfinished.reset();
   }
   commit_lasting(plan);
   fits.begin(plan.counted_from, plan.goal);
@@ -152,8 +152,8 @@ void Trainer::Impl::commit(FitPlan plan) {
 void Trainer::Impl::skip_fit(FitPlan plan) {
   state.max_duration = plan.goal;
   if (fits.interrupted_by == 0 && fits.next == 0 && ranks.first())
-    warn(join("fit: the first ", fits.place->number, " of this program's fits had ended before ",
-              resumption.loaded_from, " was saved, and return at once"));
+    warn(join("fit: the first ", fits.last->number, " of this program's fits had ended before ", resumption.loaded_from,
+              " was saved, and return at once"));
   commit_lasting(plan);
   rates.leave(state);
   ++fits.next;

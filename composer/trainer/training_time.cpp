@@ -4,7 +4,7 @@
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
 #include "composer/step/batch_ranks.h"
-#include "composer/trainer/fits.h"
+#include "composer/trainer/fit_history.h"
 #include "composer/trainer/learning_rates.h"
 #include "composer/trainer/ranks.h"
 
@@ -24,7 +24,7 @@ void TrainingTime::count_batch(const BatchCounts& counts) {
   state_.previous_timestamp = state_.timestamp;
   const Seconds spent = ranks_.alone() ? fit_->stopwatch.lap() : Seconds(counts.seconds);
   state_.timestamp = state_.timestamp.to_next_batch(counts.samples, counts.tokens, spent);
-  fits_.owed = {Owed::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
+  fits_.unfinished = {Unfinished::END, Event::BATCH_END, Event::BATCH_CHECKPOINT};
   rates_.schedules().apply(state_);
   if (!limit_reached()) fit_->source.stage_next();
 }
@@ -32,7 +32,7 @@ void TrainingTime::count_batch(const BatchCounts& counts) {
 void TrainingTime::count_epoch() {
   state_.previous_timestamp = state_.timestamp;
   state_.timestamp = state_.timestamp.to_next_epoch();
-  fits_.owed = {Owed::END, Event::EPOCH_END, Event::EPOCH_CHECKPOINT};
+  fits_.unfinished = {Unfinished::END, Event::EPOCH_END, Event::EPOCH_CHECKPOINT};
   fit_->source.lose_place();
   rates_.schedules().apply(state_);
   rates_.schedules().observe(state_, fit_->source.feed().label());
@@ -41,7 +41,7 @@ void TrainingTime::count_epoch() {
 void TrainingTime::count_iteration() {
   state_.previous_timestamp = state_.timestamp;
   state_.timestamp = state_.timestamp.to_next_iteration();
-  fits_.owed = {Owed::END, Event::ITERATION_END, Event::ITERATION_CHECKPOINT};
+  fits_.unfinished = {Unfinished::END, Event::ITERATION_END, Event::ITERATION_CHECKPOINT};
   fit_->source.lose_place();
   rates_.schedules().apply(state_);
   if (state_.iteration_length->unit() == TimeUnit::TOKEN && state_.timestamp.epoch == 0 && state_.max_duration &&

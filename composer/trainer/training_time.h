@@ -8,7 +8,7 @@
 namespace composer {
 
 struct BatchCounts;
-struct Fits;
+struct FitHistory;
 struct State;
 class LearningRates;
 class Logger;
@@ -18,7 +18,7 @@ class Ranks;
 // comes next, and notes that what follows each of them is still to be done. Also what is logged of it.
 class TrainingTime {
  public:
-  TrainingTime(State& state, Logger& logger, const Ranks& ranks, LearningRates& rates, Fits& fits,
+  TrainingTime(State& state, Logger& logger, const Ranks& ranks, LearningRates& rates, FitHistory& fits,
                std::optional<Fit>& fit)
       : state_(state), logger_(logger), ranks_(ranks), rates_(rates), fits_(fits), fit_(fit) {}
 
@@ -47,7 +47,7 @@ class TrainingTime {
   Logger& logger_;
   const Ranks& ranks_;
   LearningRates& rates_;
-  Fits& fits_;
+  FitHistory& fits_;
   std::optional<Fit>& fit_;  // that goes on
 };
 

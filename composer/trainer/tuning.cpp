@@ -56,7 +56,7 @@ void Tuning::begin_fit(Fit& fit, const Progress& progress, bool goes_on) {
   if (!on_.data.feed().loader()) return warn("tune: has no effect without a train_dataloader");
   const TrainerOptions& options = on_.options;
   const Ranks& ranks = on_.ranks;
-  const Unbilled unbilled(&fit);
+  const Untimed untimed(&fit);
   Feed feed = fit.source.feed();
   fit.source.lose_place();
   std::optional<Batch> batch = batch_to_try(feed, progress);
@@ -106,7 +106,7 @@ void Tuning::start_microbatch() {
   if (watched_.pace.has_promise()) watched_.pace.start(elements_of(on_.state.batch));
 }
 
-void Tuning::tell_late() {
+void Tuning::warn_if_late() {
   if (!watched_.pace.take_news()) return;
   warn(join("tune: forward, loss and backward of a batch take ", in_milliseconds(watched_.pace.late_seconds()), "; ",
             in_milliseconds(watched_.pace.promised()),
@@ -128,7 +128,7 @@ void Tuning::end_epoch(Fit& fit, const Progress& progress) {
   if (late && !watched_.key.empty()) TuneCache(on_.options.tune_cache).forget(std::exchange(watched_.key, ""));
   if (!chooses_threads_again() || progress.limit_reached()) return;
   ++watched_.times_again;
-  const Unbilled unbilled(&fit);
+  const Untimed untimed(&fit);
   const WeightsInUse::Unchanged unchanged(on_.weights_in_use);
   const TrainStep::Apart apart(on_.train_step);
   const Feed feed = fit.source.feed();

@@ -54,7 +54,7 @@ class Tuning {
   // Around forward, loss and backward of a microbatch, whose time is compared with what was measured.
   void start_microbatch();
   void end_microbatch() { watched_.pace.stop(); }
-  void tell_late();
+  void warn_if_late();
   void end_epoch(Fit& fit, const Progress& progress);
 
   const std::vector<std::string>& lines() const { return lines_; }  // one for each choice

@@ -1,24 +1,20 @@
 // What surrounds the calls of a trainer, without one.
 #include "composer/trainer/call_guard.h"
 
-#include <optional>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <ATen/ops/rand.h>
 
 #include "composer/core/callback.h"
-#include "composer/core/engine.h"
 #include "composer/core/error.h"
 #include "composer/core/error_watcher.h"
-#include "composer/core/logger.h"
-#include "composer/step/train_step.h"
-#include "composer/step/weights_in_use.h"
-#include "composer/trainer/ranks.h"
-#include "composer/trainer/training_data.h"
 #include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
+#include "tests/trainer/trainer_parts.h"
 
 namespace composer::test::call_guard_test {
 namespace {
@@ -34,30 +30,16 @@ class Watcher final : public Callback, public ErrorWatcher {
   bool throws = false;
 };
 
-struct Guarded {
-  TrainerOptions options = tiny_options();
-  std::shared_ptr<Watcher> watcher = std::make_shared<Watcher>();
-  Ranks ranks{nullptr, {}};
-  State state;
-  Logger logger{state, {}};
+struct Guarded : TrainerParts {
+  explicit Guarded(const std::shared_ptr<Watcher>& watcher = std::make_shared<Watcher>())
+      : TrainerParts([&] {
+          TrainerOptions options = tiny_options();
+          options.callbacks = {watcher};
+          return options;
+        }()) {}
+
   Calls calls;
-  ProcessState process{.random = OwnRandom(at::kCPU, 3)};
-  TrainStep step{state, logger, /*weigh_by_tokens=*/false};
-  TrainingData data;
-  Fits fits;
-  std::optional<Fit> fit;
   int abandoned = 0;
-  Engine engine{state, logger, {}, {watcher}, {}};
-  WeightsInUse weights{state, engine};
-  Tuning tuning{{.options = options,
-                 .ranks = ranks,
-                 .state = state,
-                 .train_step = step,
-                 .weights_in_use = weights,
-                 .logger = logger,
-                 .data = data,
-                 .process = process,
-                 .stops = [] { return false; }}};
   CallGuard guard{{.calls = calls,
                    .ranks = ranks,
                    .state = state,
@@ -83,14 +65,15 @@ TEST_CASE("A call draws from the generators of its trainer, and no other call be
 }
 
 TEST_CASE("An error in a call leaves with its place, after those who watch for errors have seen it") {
-  Guarded trainer;
+  const auto watcher = std::make_shared<Watcher>();
+  Guarded trainer(watcher);
   const Warnings warnings;
-  trainer.watcher->throws = true;
+  watcher->throws = true;
   trainer.calls.note(Event::BEFORE_FORWARD);
   trainer.state.timestamp.batch = 7;
   CHECK_THROWS_WITH_AS(trainer.guard.run([] { throw std::runtime_error("too large"); }),
                        doctest::Contains("failed after before_forward, epoch 0, batch 7"), RunError);
-  CHECK(trainer.watcher->told == std::vector<std::string>{"too large"});
+  CHECK(watcher->told == std::vector<std::string>{"too large"});
   CHECK(warnings.say("run_fails(): no more"));
   CHECK(trainer.fits.failed);
   CHECK(trainer.abandoned == 0);

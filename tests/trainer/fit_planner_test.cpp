@@ -4,44 +4,22 @@
 #include <optional>
 #include <string>
 
-#include <torch/optim/optimizer.h>
-
-#include "composer/core/engine.h"
 #include "composer/core/error.h"
-#include "composer/core/logger.h"
-#include "composer/core/model_access.h"
 #include "composer/optim/parameter_group.h"
-#include "composer/step/model_settings.h"
-#include "composer/step/train_step.h"
-#include "composer/trainer/checkpoints.h"
-#include "composer/trainer/ranks.h"
-#include "composer/trainer/replicas.h"
-#include "composer/trainer/resumption.h"
-#include "composer/trainer/training_data.h"
 #include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
+#include "tests/trainer/trainer_parts.h"
 
 namespace composer::test::fit_planner_test {
 namespace {
 
-using Left = Fits::Left;
+using Remaining = FitHistory::Remaining;
 
-// What a trainer has when it is made.
-struct Planning {
-  explicit Planning(TrainerOptions given = tiny_options()) : options(std::move(given)) {
-    state.model = options.model;
-    state.device = at::kCPU;
-    state.max_duration = options.max_duration;
-    state.optimizer = options.optimizer.make(optim::parameters_of(as_module(*state.model)));
-    settings.begin(as_module(*state.model));
-    step.set_metrics(MetricSet(metrics_of(*state.model, /*is_train=*/true), options.train_dataloader_label));
-    rates.begin(*state.optimizer);
-    rates.begin(SchedulePlan(options.schedulers, 1, true), state);
-    data.begin(options, ranks, state);
-  }
-  FitPlan plan(const FitOptions& fit, Left left = Left::ALL, bool needs_loader = true) const {
-    return planner.plan(fit, left, needs_loader);
+struct Planning : TrainerParts {
+  using TrainerParts::TrainerParts;
+  FitPlan plan(const FitOptions& given, Remaining remaining = Remaining::ALL, bool needs_loader = true) const {
+    return planner.plan(given, remaining, needs_loader);
   }
   void be_at(std::int64_t epoch, std::int64_t batch, std::int64_t batch_in_epoch) {
     state.timestamp.epoch = epoch;
@@ -49,27 +27,12 @@ struct Planning {
     state.timestamp.batch_in_epoch = batch_in_epoch;
   }
 
-  TrainerOptions options;
-  Ranks ranks{nullptr, {}};
-  State state;
-  Logger logger{state, {}};
-  ProcessSettings process;
-  TrainStep step{state, logger, /*weigh_by_tokens=*/false};
-  ReplicaCheck replicas{ranks, state, step};
-  TrainingData data;
-  LearningRates rates;
-  Evaluations evaluations;
-  KeptSettings settings;
-  Fits fits;
-  Resumption resumption;
-  Checkpoints checkpoints{options, ranks, state, replicas, std::nullopt, {}};
-  Engine engine{state, logger, options.algorithms, options.callbacks, {}};
   FitPlanner planner{.options = options,
                      .ranks = ranks,
                      .state = state,
                      .engine = engine,
-                     .process = process,
-                     .train_step = step,
+                     .process = process.settings,
+                     .train_step = train_step,
                      .data = data,
                      .rates = rates,
                      .evaluations = evaluations,
@@ -115,7 +78,7 @@ TEST_CASE("What is left of a fit counts from where that fit had begun") {
   trainer.fits.begin({}, Time("4ba"));
   trainer.fits.repeat();
   trainer.be_at(/*epoch=*/0, /*batch=*/3, /*batch_in_epoch=*/3);
-  const FitPlan plan = trainer.plan({.duration = "4ba", .reset_time = true}, Left::REST);
+  const FitPlan plan = trainer.plan({.duration = "4ba", .reset_time = true}, Remaining::REST);
   CHECK(text_of(plan.until) == "4ba");
   CHECK(plan.from.batch == 3);
   CHECK(plan.counted_from.batch == 0);
@@ -124,7 +87,7 @@ TEST_CASE("What is left of a fit counts from where that fit had begun") {
 
 TEST_CASE("A fit of which nothing is left has a goal and no end of its own") {
   Planning trainer;
-  const FitPlan plan = trainer.plan({.duration = "4ba"}, Left::NOTHING);
+  const FitPlan plan = trainer.plan({.duration = "4ba"}, Remaining::NOTHING);
   CHECK(text_of(plan.goal) == "1ep");
   CHECK(text_of(plan.until) == "none");
 }
@@ -162,7 +125,7 @@ TEST_CASE("What a fit is given is in its plan, and not in the trainer before it 
   CHECK(trainer.state.device_train_microbatch_size == 0);
   CHECK(trainer.evaluations.runs().empty());
   CHECK(optim::learning_rates(*trainer.state.optimizer) == std::vector<double>{0.1});
-  CHECK_FALSE(trainer.fits.place);
+  CHECK_FALSE(trainer.fits.last);
 }
 
 TEST_CASE("A fit that cannot be done is refused, and why") {
@@ -186,7 +149,7 @@ TEST_CASE("A fit that cannot be done is refused, and why") {
   };
   for (const auto& [why, fit, needs_loader] : cases) {
     CAPTURE(why);
-    CHECK_THROWS_WITH_AS(trainer.plan(fit, Left::ALL, needs_loader), doctest::Contains(why), ConfigError);
+    CHECK_THROWS_WITH_AS(trainer.plan(fit, Remaining::ALL, needs_loader), doctest::Contains(why), ConfigError);
   }
 }
 
@@ -196,7 +159,7 @@ TEST_CASE("Without a loader a fit is given batches, and without a limit it needs
   options.max_duration = {};
   const Planning trainer(std::move(options));
   CHECK_THROWS_WITH_AS(trainer.plan({}), doctest::Contains("train_dataloader: is required to fit"), ConfigError);
-  const FitPlan plan = trainer.plan({}, Left::ALL, /*needs_loader=*/false);
+  const FitPlan plan = trainer.plan({}, Remaining::ALL, /*needs_loader=*/false);
   CHECK_FALSE(plan.feed);
   CHECK(text_of(plan.until) == "none");
   CHECK_THROWS_WITH_AS(trainer.plan({.train_dataloader = tiny_loader(8, 2)}),

@@ -26,6 +26,7 @@
 #include "tests/support/text.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
+#include "tests/trainer/trainer_parts.h"
 
 namespace composer::hyperparameters_test {
 
@@ -369,6 +370,39 @@ TEST_CASE("Options of libtorch's optimizers are told as their serialize() writes
   check_serialized<libtorch::AdamW>(libtorch::AdamWOptions(0.1).betas({0.8, 0.99}).weight_decay(0.25));
   check_serialized<libtorch::SGD>(libtorch::SGDOptions(0.1).momentum(0.5).weight_decay(1. / 3).nesterov(true));
   check_serialized<libtorch::RMSprop>(libtorch::RMSpropOptions(0.1).alpha(0.5).momentum(0.25).centered(true));
+}
+
+TEST_CASE("What a log has of hyperparameters is logged once in a run, in whatever process") {
+  const auto make = [] {
+    TrainerOptions options = tiny_options();
+    options.algorithms = {algorithms::GradientClipping({.clipping_threshold = 1})};
+    return options;
+  };
+  StateDict saved, before;
+  {
+    TrainerParts first(make());
+    first.hyperparameters.log_algorithms(/*goes_on=*/false);
+    first.hyperparameters.log_options({});
+    CHECK(first.log.hyperparameters().contains("enabled_algorithms/GradientClipping"));
+    CHECK(first.log.hyperparameters().contains("max_duration"));
+    CHECK(first.log.hyperparameters().contains("parameters"));
+    before = first.hyperparameters.now();
+    StateVisitor visit = StateVisitor::saving(saved);
+    first.hyperparameters.visit_state(visit);
+  }
+  TrainerOptions options = make();
+  options.max_duration = "2ep";
+  TrainerParts second(std::move(options));
+  StateVisitor visit = StateVisitor::loading(saved, "", StateVisitor::Of::THIS_RUN);
+  second.hyperparameters.visit_state(visit);
+  second.hyperparameters.log_algorithms(/*goes_on=*/true);
+  second.hyperparameters.log_options(before);
+  CHECK_FALSE(second.log.hyperparameters().contains("enabled_algorithms/GradientClipping"));
+  CHECK(second.log.hyperparameters().contains("max_duration"));
+  CHECK_FALSE(second.log.hyperparameters().contains("parameters"));
+  const std::size_t all = second.log.hyperparameters().size();
+  second.hyperparameters.log_options({});
+  CHECK(second.log.hyperparameters().size() == all);
 }
 
 }  // namespace composer::hyperparameters_test

@@ -25,6 +25,7 @@
 #include "tests/support/machines.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
+#include "tests/trainer/trainer_parts.h"
 
 namespace composer::tune_test {
 namespace {
@@ -513,6 +514,36 @@ TEST_CASE(
     trainer.fit();
     CHECK(trainer.tuning().size() == (kernels::has_gemm() ? 4 : 3));
   }
+}
+
+TEST_CASE("A trainer decides which products its kernels compute if it tunes, or is told which") {
+  struct Case {
+    bool tune;
+    Products products;
+    bool decides;
+  };
+  for (const auto& [tune, products, decides] :
+       {Case{false, Products::TUNED, false}, Case{true, Products::TUNED, true}, Case{false, Products::OWN, true},
+        Case{false, Products::LIBRARY, true}}) {
+    CAPTURE(tune);
+    TrainerOptions options = tiny_options();
+    options.tune = tune;
+    options.products = products;
+    CHECK(TrainerParts(std::move(options)).tuning.decides_products() == decides);
+  }
+}
+
+TEST_CASE("What the saved run has chosen decides which products are computed, though nobody tunes any more") {
+  StateDict saved;
+  std::optional<Tuned> chosen = Tuned{.threads = 1, .products = kernels::ProductTable().text()};
+  StateVisitor saving = StateVisitor::saving(saved);
+  saving("tuned", chosen);
+  TrainerParts trainer;
+  StateVisitor loading = StateVisitor::loading(saved, "");
+  trainer.tuning.visit_state(loading);
+  CHECK(trainer.tuning.decides_products());
+  trainer.tuning.use_saved_products();
+  CHECK(trainer.tuning.lines().empty());
 }
 
 }  // namespace

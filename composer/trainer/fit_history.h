@@ -12,7 +12,7 @@ namespace composer {
 
 // Which of the program's fits was begun last, and where. They are counted, so that a program that is started again does
 // what is left of them; the one that follows an error is the same fit again.
-struct FitPlace {
+struct BegunFit {
   std::int64_t number = 0;
   Timestamp from;    // after reset_time: zero
   OptionalTime end;  // max_duration after it; unset: its caller ends it
@@ -27,43 +27,43 @@ struct FitPlace {
 
 // What follows something that was counted: the event of its end, evaluations, the checkpoint's event and the
 // checkpoint; and from where on it has not been done yet.
-struct Owed {
+struct Unfinished {
   enum From : std::uint8_t { END, EVALUATIONS, CHECKPOINT, SAVE } from;
   Event ended, checkpoint;
 };
 
 // The fits of a trainer, one after the other: which was begun last, how it ended, and what it has left to the next one.
-struct Fits {
-  enum class Left : std::uint8_t { ALL, REST, NOTHING };  // of a fit, when the run goes on
+struct FitHistory {
+  enum class Remaining : std::uint8_t { ALL, REST, NOTHING };  // of a fit, when the run goes on
 
   // In a run that goes on, the program calls the same fits again. Those before the one that was begun last have ended,
   // however that came; where the clock is now says nothing about them, because time may have been reset since.
   // `stop_asked`: a signal that has ended the last one holds until the program clears the stop.
-  Left left(bool goes_on, bool stop_asked) const {
-    if (interrupted_by != 0 && stop_asked) return Left::NOTHING;
-    if (!goes_on || !place) return Left::ALL;
-    if (next == place->number) return Left::REST;
-    return next > place->number ? Left::ALL : Left::NOTHING;
+  Remaining remaining(bool goes_on, bool stop_asked) const {
+    if (interrupted_by != 0 && stop_asked) return Remaining::NOTHING;
+    if (!goes_on || !last) return Remaining::ALL;
+    if (next == last->number) return Remaining::REST;
+    return next > last->number ? Remaining::ALL : Remaining::NOTHING;
   }
   void begin(const Timestamp& from, const OptionalTime& end) {
-    place = {.number = next++, .from = from, .end = end};
+    last = {.number = next++, .from = from, .end = end};
     interrupted_by = 0;
     ended_by.clear();
   }
-  void repeat() { next = place->number; }                            // the next one is the last one again
-  std::int64_t number() const { return place ? place->number : 0; }  // of the last one
-  bool owes() const { return owed || end_is_owed; }
-  void forget_owed() {
-    owed.reset();
-    end_is_owed = false;
+  void repeat() { next = last->number; }                           // the next one is the last one again
+  std::int64_t number() const { return last ? last->number : 0; }  // of the last one
+  bool has_unfinished() const { return unfinished || end_is_unfinished; }
+  void forget_unfinished() {
+    unfinished.reset();
+    end_is_unfinished = false;
   }
   // A run that was interrupted, or failed, is to be begun again.
   bool end_well() const { return !failed && interrupted_by == 0 && std::uncaught_exceptions() <= exceptions; }
 
-  std::optional<FitPlace> place;                // of the last one, or of the run that goes on; unset: there was none
-  std::int64_t next = 0;                        // its number
-  std::optional<Owed> owed;                     // by one that an error has ended, to be done by the next one
-  bool end_is_owed = false;                     // the same of what end() does
+  std::optional<BegunFit> last;                 // or that of the run that goes on; unset: there was none
+  std::int64_t next = 0;                        // number of the next one
+  std::optional<Unfinished> unfinished;         // by one that an error has ended, to be done by the next one
+  bool end_is_unfinished = false;               // the same of what end() does
   int interrupted_by = 0;                       // the last one, a signal; 0: none
   bool paused = false;                          // the last one, so that another one goes on from there
   std::string ended_by;                         // the error that has ended the last one; empty: none has
