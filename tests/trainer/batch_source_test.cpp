@@ -7,6 +7,9 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/core/state.h"
+#include "composer/trainer/ranks.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 
 namespace composer::test::batch_source_test {
@@ -31,6 +34,8 @@ struct Places final : Loader {
 };
 
 std::int64_t from(const std::optional<Batch>& batch) { return batch ? batch->at("from").item<std::int64_t>() : -1; }
+
+using dist::test::results_in_ranks;
 
 const auto kKeep = [] {};
 
@@ -124,6 +129,27 @@ TEST_CASE("Without a loader no epoch has a length") {
   BatchSource source{Feed()};
   CHECK_FALSE(source.has_loader());
   CHECK_FALSE(source.epoch_length());
+}
+
+TEST_CASE("Where each rank has a loader of its own, those that run out of batches get some without a sample") {
+  const auto samples = results_in_ranks(2, [](const std::shared_ptr<dist::World>& world) {
+    const Ranks ranks(world, {.split_batches = false});
+    const auto loader = std::make_shared<Places>(ranks.first() ? 1 : 3);
+    BatchSource source(Feed(AnyDataSpec(loader), "train", -1), ranks, 3);
+    State state;
+    std::vector<std::int64_t> samples;
+    for (state.timestamp.epoch = 0; state.timestamp.epoch < 2; ++state.timestamp.epoch) {
+      state.timestamp.batch_in_epoch = 0;
+      while (source.read(state, state.timestamp.epoch, kKeep)) {
+        samples.push_back(state.batch.at("from").size(0));
+        ++state.timestamp.batch_in_epoch;
+      }
+    }
+    CHECK(state.dataloader_len == 3);
+    return samples;
+  });
+  CHECK(samples[0] == std::vector<std::int64_t>{1, 0, 0, 1, 0, 0});
+  CHECK(samples[1] == std::vector<std::int64_t>{1, 1, 1, 1, 1, 1});
 }
 
 }  // namespace

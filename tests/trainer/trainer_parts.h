@@ -60,7 +60,7 @@ struct TrainerParts {
   FitHistory fits;
   std::optional<Fit> fit;
   Resumption resumption;
-  Checkpoints checkpoints{options, ranks, state, replicas, std::nullopt, {}};
+  Checkpoints checkpoints{options, ranks, state, replicas, saving::ResumePoint{}, {}};
   Engine engine{state, logger, options.algorithms, options.callbacks, {}};
   WeightsInUse weights_in_use{state, engine};
   Tuning tuning{{.options = options,
