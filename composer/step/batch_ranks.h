@@ -24,8 +24,8 @@ struct BatchCounts {
   double seconds = 0;  // that were spent since the last batch was started; of all ranks: the mean
 };
 
-// The ranks that train a batch together, as a step asks them. This is one that is alone; GradientSync is of several,
-// which call all of this alike.
+// The ranks that train a batch together, as a step asks them. This is one that is alone; what derives from
+// GradientSync is of several, which call all of this alike.
 class BatchRanks {
  public:
   virtual ~BatchRanks() = default;

@@ -27,15 +27,6 @@ void TrainStep::set_microbatch_size(MicrobatchSize size, std::int64_t bytes) {
   });
 }
 
-void TrainStep::join_ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions& options) {
-  sync_ = std::make_unique<GradientSync>(state_, std::move(world), options);
-  ranks_ = sync_.get();
-}
-
-void TrainStep::check_divides(const Engine& engine) const {
-  if (const OptimizerShards* shards = optimizer_shards()) shards->check_algorithms(engine);
-}
-
 void TrainStep::begin_fit(const Engine& engine, bool recorded) {
   microbatches_.begin_fit();
   passes_.use_rule(engine);
@@ -61,19 +52,18 @@ void TrainStep::start(const Feed& feed, Seconds spent) {
 void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) {
   const auto changed = c10::make_scope_exit([this] { state_.metrics.weights_changed(); });  // also by half a step
   const auto gradients = [&] { return passes_.make(train_batch); };
-  if (!auto_) return step_once(gradients);
+  const auto step = [this](const AutoMicrobatch::Gradients& make) {
+    scaling_.step([&] {
+      at::Tensor loss = make();
+      ranks_->before_step();
+      return loss;
+    });
+    ranks_->after_step();
+  };
+  if (!auto_) return step(gradients);
   std::function<void()> split;
   if (ranks_->alone()) split = [&] { microbatches_.split(feed, *ranks_); };
-  auto_->fit([this](const auto& of_attempt) { step_once(of_attempt); }, gradients, split);
-}
-
-void TrainStep::step_once(const AutoMicrobatch::Gradients& gradients) {
-  scaling_.step([&] {
-    at::Tensor loss = gradients();
-    ranks_->before_step();
-    return loss;
-  });
-  ranks_->after_step();
+  auto_->fit(step, gradients, split);
 }
 
 // The batch begins anew: an optimizer may run its closure several times, and metrics count the last.
@@ -155,7 +145,7 @@ void TrainStep::choose_microbatch_size(const Feed& feed) {
 // Two, because the second adds its gradients to those of the first.
 void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
   const at::AutoGradMode enable_grad(true);
-  const Apart apart(*this);
+  const JoinedRanks::Apart apart(ranks_);
   const Batch part = feed.rules().split(microbatches_.whole(), size).front();
   for (const bool first : {true, false}) {
     microbatches_.enter_trial(feed, part, first);

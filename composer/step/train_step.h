@@ -2,22 +2,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
-#include "composer/dist/options.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/step/auto_microbatch.h"
 #include "composer/step/batch_losses.h"
-#include "composer/step/batch_ranks.h"
 #include "composer/step/computation.h"
 #include "composer/step/feed.h"
 #include "composer/step/gradient_passes.h"
-#include "composer/step/gradient_sync.h"
+#include "composer/step/joined_ranks.h"
 #include "composer/step/loss_scaling.h"
 #include "composer/step/microbatch_repeat.h"
 #include "composer/step/microbatch_size.h"
@@ -51,24 +47,10 @@ class TrainStep {
   }
   void set_metrics(MetricSet metrics) { metrics_.use(std::move(metrics)); }
   const MetricSet& metrics() const { return metrics_.set(); }
-  // Batches are those of all ranks, from now on. Within an Apart scope they are this rank's alone.
-  void join_ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions& options);
-  GradientSync* ranks() const { return ranks_ == &alone_ ? nullptr : sync_.get(); }  // nullptr: this one is alone
-  class Apart {
-   public:
-    explicit Apart(TrainStep& step) : step_(step), before_(std::exchange(step.ranks_, &step.alone_)) {}
-    ~Apart() { step_.ranks_ = before_; }
-    Apart(const Apart&) = delete;
-    Apart& operator=(const Apart&) = delete;
-
-   private:
-    TrainStep& step_;
-    BatchRanks* before_;
-  };
-  // Of which rank has what of the optimizer; null: each has all.
-  OptimizerShards* optimizer_shards() const { return sync_ ? sync_->optimizer_shards() : nullptr; }
-  // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
-  void check_divides(const Engine& engine) const;
+  JoinedRanks& ranks() { return ranks_; }
+  const JoinedRanks& ranks() const { return ranks_; }
+  // The parts of the batch that was started last.
+  const Microbatches& microbatches() const { return microbatches_; }
 
   // Until the fit ends, the rule of the algorithm that has one makes gradients, and batches are `recorded` where that
   // can be. Throws ConfigError for two rules, and for one with an optimizer that steps in backward.
@@ -77,14 +59,11 @@ class TrainStep {
 
   // state.batch is the whole batch. `spent`: since the last batch was started, of which ranks tell each other.
   void start(const Feed& feed, Seconds spent = {});
-  // Of the batch that was started last, over all ranks.
-  const BatchCounts& counts() const { return microbatches_.of_all_ranks(); }
   // One step of the optimizer with the gradients that `train_batch` makes, which it may call several times: because the
   // optimizer wants so, or because memory was short and the size of microbatches is "auto". A StepRule may add passes
   // over the batch before it.
   void step_optimizer(const Feed& feed, const TrainBatch& train_batch);
   void zero_gradients();
-  std::size_t num_microbatches() const { return microbatches_.size(); }
   // state.batch becomes that one, on the device. One without weight (no target that counts) passes through all events
   // with a loss of 0 and changes no gradients.
   void enter(const Feed& feed, std::size_t microbatch);
@@ -101,13 +80,11 @@ class TrainStep {
   // As Run says of them, of the microbatch that was entered last.
   void keep_random() { repeat_.keep_random(); }
   void repeat(bool backward);
-  std::vector<std::int64_t> sample_indices(const Feed& feed) const { return microbatches_.sample_indices(feed); }
   void abandon() { state_.batch = microbatches_.whole(); }  // after an error between start() and leave()
   void forget_batch();
   void visit_state(StateVisitor& visit);  // without a scaler, one that is loaded is only checked
 
  private:
-  void step_once(const AutoMicrobatch::Gradients& gradients);
   void choose_microbatch_size(const Feed& feed);
   void try_microbatches(const Feed& feed, std::int64_t size);
 
@@ -122,9 +99,7 @@ class TrainStep {
   std::optional<AutoMicrobatch> auto_;  // if the size of microbatches is "auto"
   TrainingMetrics metrics_;
   BatchLosses losses_;
-  BatchRanks alone_;
-  std::unique_ptr<GradientSync> sync_;  // null: there is one rank, whose batches have no virtual shards
-  BatchRanks* ranks_ = &alone_;         // that train now
+  JoinedRanks ranks_;
 };
 
 }  // namespace composer

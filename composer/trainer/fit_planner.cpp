@@ -140,7 +140,7 @@ void FitPlanner::check_step(const FitPlan& plan) const {
                           .several_ranks = !ranks.alone()});
   if (scales) optim::require_skippable(*state.optimizer, options.grad_scaler ? "grad_scaler" : "precision: amp_fp16");
   check_can_be_sharded(*state.optimizer, ranks.zero_stage());
-  train_step.check_divides(engine);
+  train_step.ranks().check_divides(engine);
 }
 
 void FitPlanner::check_ranks(const FitPlan& plan) const {

@@ -103,7 +103,7 @@ bool Trainer::Impl::step() {
   {
     const auto stepped = c10::make_scope_exit([this] { weights_in_use.stepped(); });  // metrics are of those before
     train_step.step_optimizer(feed, [this](bool counts) { return train_batch(counts); });
-    time.count_batch_after(train_step.counts(), [this] { train_step.log(); });
+    time.count_batch_after(train_step.microbatches().of_all_ranks(), [this] { train_step.log(); });
   }
   tuning.warn_if_late();
   checkpoints.note_trained();
@@ -137,7 +137,7 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
   const auto fire = [&](Event event) { counts ? events.fire(event) : events.fire_for_algorithms(event); };
   fire(Event::BEFORE_TRAIN_BATCH);
   train_step.zero_gradients();
-  for (std::size_t i = 0; i < train_step.num_microbatches(); ++i) {
+  for (std::size_t i = 0; i < train_step.microbatches().size(); ++i) {
     train_step.enter(fit->source.feed(), i);
     tuning.start_microbatch();
     fire(Event::BEFORE_FORWARD);

@@ -97,7 +97,7 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       engine(state, logger, other.engine, Engine::ForTrial{}) {
   state.stop = Stop();
   state.run = {};
-  if (!ranks.alone() || ranks.has_shards()) train_step.join_ranks(ranks.shared_world(), ranks.options());
+  if (!ranks.alone() || ranks.has_shards()) train_step.ranks().join(state, ranks.shared_world(), ranks.options());
   train_step.set_microbatch_size(other.train_step.microbatch_size(), options.microbatch_memory);
 }
 

@@ -157,7 +157,7 @@ double relative_difference(const at::Tensor& a, const at::Tensor& b) {
 
 // What the model has got since: all ranks begin with that of rank 0.
 void ReplicaCheck::share_new() const {
-  SharedModel& model = step_.ranks()->model();
+  SharedModel& model = step_.ranks().joined()->model();
   if (!ranks_.any(model.has_changed())) return;
   try {
     model.share_new();
@@ -223,14 +223,14 @@ void ReplicaCheck::compare(bool modes) {
 }
 
 void ReplicaCheck::share_model(WeightsInUse& weights) const {
-  GradientSync* const sync = step_.ranks();
+  GradientSync* const sync = step_.ranks().joined();
   if (!sync) return;
   const WeightsInUse::Unchanged unchanged(weights);
   sync->model().share();
 }
 
 void ReplicaCheck::share_buffers(WeightsInUse& weights) const {
-  GradientSync* const sync = step_.ranks();
+  GradientSync* const sync = step_.ranks().joined();
   if (!sync) return;
   const WeightsInUse::Unchanged unchanged(weights);
   sync->model().share_buffers();

@@ -86,7 +86,7 @@ void visit_losses(StateVisitor& visit, Losses& losses) {
 
 void visit_own_optimizer(StateVisitor& visit, State& state, const TrainStep& step) {
   optim::OwnsState owns;  // empty: this rank has all
-  if (OptimizerShards* const shards = step.optimizer_shards())
+  if (OptimizerShards* const shards = step.ranks().optimizer_shards())
     owns = [shards](const at::Tensor& parameter) { return shards->is_own(parameter); };
   visit_optimizer(visit, *state.optimizer, as_module(*state.model), owns);
 }

@@ -130,7 +130,7 @@ Trainer::Impl::Impl(TrainerOptions given)
       run(std::in_place, needs_of_run(), stopping.signals(), options.grace_period),
       checkpoints(options, ranks, state, replicas, resumption,
                   {.whole_optimizer =
-                       [this] { return train_step.optimizer_shards()->gather(own_optimizer(state, train_step)); },
+                       [this] { return train_step.ranks().optimizer_shards()->gather(own_optimizer(state, train_step)); },
                    .own_part = [this] { return own_part(state, train_step, engine, options.save_ignore_keys); }}),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   if (!ranks.alone() || ranks.has_shards()) join_ranks();
@@ -194,7 +194,7 @@ void Trainer::Impl::join_ranks() {
   state.seed = ranks.same(state.seed);
   state.run_name = ranks.same(state.run_name);
   if (!ranks.first()) process.random.seed(rank_seed(state));
-  train_step.join_ranks(ranks.shared_world(), ranks.options());
+  train_step.ranks().join(state, ranks.shared_world(), ranks.options());
 }
 
 // After INIT: algorithms may have replaced parts of the model there.

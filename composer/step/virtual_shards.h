@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "composer/step/gradient_sync.h"
+#include "composer/step/shard_sums.h"
+
+namespace composer {
+
+// Batches are cut into as many shards whatever the number of ranks is, also for one rank, and their gradients and
+// losses are added up in one order.
+class VirtualShards final : public GradientSync {
+ public:
+  VirtualShards(State& state, const std::shared_ptr<dist::World>& world, const dist::DistributedOptions& options)
+      : GradientSync(state, world, options), sums_(state, world, options.virtual_shards) {}
+
+  std::optional<std::vector<Shard>> shards(const Feed& feed, const Batch& batch) const override;
+  void enter_shard(std::int64_t index) override { sums_.enter(index); }
+  void leave_shard(const Losses& losses) override { of_shards_.emplace_back(sums_.leave(), losses); }
+  void finish(Losses* batch_loss) override;
+
+ private:
+  void begin_batch(const Unevenness& of_ranks) override;
+
+  ShardSums sums_;
+  std::vector<LossSums::OfShard> of_shards_;  // losses of those of this rank
+};
+
+}  // namespace composer
