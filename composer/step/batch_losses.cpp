@@ -68,7 +68,8 @@ void BatchLosses::watch_for_nan() {
 
 std::optional<std::int64_t> BatchLosses::nan_since() const {
   const at::Tensor* total = state_.batch_loss.find("total");
-  if (expects_nan_ || !total || total->is_cpu() || total->scalar_type() != at::kFloat || !is_nan(*total))
+  if (expects_nan_ || !total || total->is_cpu() || total->is_meta() || total->scalar_type() != at::kFloat ||
+      !is_nan(*total))
     return nan_since_;
   return state_.timestamp.batch - 1;
 }

@@ -28,6 +28,7 @@
 #include "composer/loggers/in_memory_logger.h"
 #include "tests/support/doctest.h"
 #include "tests/support/in_ranks.h"
+#include "tests/support/machines.h"
 #include "tests/support/places.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/supported_by.h"
@@ -208,6 +209,7 @@ TEST_CASE("A run that shall be repeatable asks for what its device needs for it"
 
 TEST_CASE("What .tune has chosen is kept under the name of the device") {
   const Sandbox sandbox;
+  const QuietMachine quiet;
   TrainerOptions options = undecided();
   options.tune = true;
   options.tune_cache = "tune.json";
