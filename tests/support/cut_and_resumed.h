@@ -7,6 +7,7 @@
 
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/killed.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test {
@@ -14,7 +15,6 @@ namespace composer::test {
 // Checks that a run that is cut off after this batch and resumed from its checkpoint ends with the parameters and
 // buffers of one that is not. `options` makes the same ones every time.
 inline void check_cut_and_resumed(const std::function<TrainerOptions()>& options, std::int64_t batch) {
-  struct Cut : std::exception {};
   const auto ends_with = [](Trainer& trainer) {
     trainer.fit();
     std::vector<at::Tensor> tensors;
@@ -33,9 +33,7 @@ inline void check_cut_and_resumed(const std::function<TrainerOptions()>& options
   const std::vector<at::Tensor> expected = ends_with(whole);
   {
     TrainerOptions with = saving();
-    with.callbacks.add(At([=](Event event, const State& state) {
-      if (event == Event::BATCH_START && state.timestamp.batch == batch) throw Cut();
-    }));
+    with.callbacks.add(killed_at(Event::BATCH_START, batch));
     Trainer cut(std::move(with));
     CHECK_THROWS(cut.fit());
   }

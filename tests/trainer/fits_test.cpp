@@ -17,13 +17,12 @@
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
+#include "tests/support/killed.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
 namespace composer::test::fits_test {
 namespace {
-
-struct Killed : std::exception {};
 
 // Whose model has a memory, and whose data is shuffled. No max_duration.
 TrainerOptions options_in(const Folder& folder) {

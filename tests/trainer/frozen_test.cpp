@@ -13,6 +13,7 @@
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/killed.h"
 #include "tests/support/tiny.h"
 #include "tests/trainer/zero_runs.h"
 
@@ -187,13 +188,10 @@ TEST_CASE("What was frozen is in a checkpoint that is saved while the model eval
 
 // The first layer is frozen for the first fit and the last, after the trainer was made. `dies`: after which batch.
 at::Tensor train_in_parts(TrainerOptions options, std::int64_t dies) {
-  struct Killed : std::exception {};
   options.seed = 7;
   options.max_duration = {};
   options.save_interval = "1ba";
-  options.callbacks.add(At([=](Event event, const State& state) {
-    if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch == dies) throw Killed();
-  }));
+  options.callbacks.add(killed_at(Event::BATCH_CHECKPOINT, dies));
   Trainer trainer(std::move(options));
   const auto freeze = [&](bool on) {
     const auto modules = trainer.state().model->modules();

@@ -27,6 +27,7 @@
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/killed.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -149,13 +150,10 @@ TEST_CASE("a run that goes on with other hyperparameters says which, and what th
 }
 
 TEST_CASE("An unchanged program of several fits is told of no other hyperparameters, wherever it was killed") {
-  struct Killed : std::exception {};
   const Folder folder;
   const auto run = [&](std::int64_t dies, const Time& last) {
     TrainerOptions options = saved_options(folder);
-    options.callbacks = {At([=](Event event, const State& state) {
-      if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch == dies) throw Killed();
-    })};
+    options.callbacks = {killed_at(Event::BATCH_CHECKPOINT, dies)};
     Trainer trainer(std::move(options));
     trainer.fit();
     trainer.fit("1ep");
@@ -477,7 +475,6 @@ TEST_CASE("What is saved between the load and the fit has all that waits for the
     for (const char* name : {"rng", "scaler", "settings", "schedulers", "evaluated", "hyperparameters", "stop"})
       CHECK_MESSAGE(finished.find(name), name);
     CHECK(std::get<std::string>(*finished.find("stop")) != "");
-    struct Killed : std::exception {};
     const auto save = [](Trainer& trainer) {
       trainer.save_checkpoint("copy");
       throw Killed();
@@ -508,7 +505,6 @@ TEST_CASE("What is saved between the load and the fit has all that waits for the
 
 TEST_CASE("A run that goes on from what was saved before its fit trains as without that") {
   const auto weights = [](bool saves) {
-    struct Killed : std::exception {};
     const Folder folder;
     const Warnings quiet;
     at::Tensor last;

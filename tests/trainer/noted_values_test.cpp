@@ -16,6 +16,7 @@
 #include "composer/core/state_dict.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/killed.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 #include "tests/trainer/measured_weights.h"
@@ -43,10 +44,7 @@ TEST_CASE("The last checkpoint of CheckpointSaver gets its value also if the pro
                                                        .save_interval = "4ba",
                                                        .num_checkpoints_to_keep = 1,
                                                        .best = saving::Best{.metric = "eval/CrossEntropy"}}),
-                           At([=](Event event, const State& state) {
-                             if (is_killed && event == Event::EVAL_BATCH_START && state.timestamp.batch == 10)
-                               throw std::runtime_error("killed");
-                           })};
+                           killed_at(Event::EVAL_BATCH_START, is_killed ? 10 : -1)};
       Trainer(std::move(options)).fit();
     };
     const Warnings quiet;
@@ -69,10 +67,7 @@ TEST_CASE("A value that a killed process had not noted in its checkpoint is note
       options.callbacks = {
           callbacks::CheckpointSaver(
               {.folder = folder / "more", .save_interval = "4ba", .best = saving::Best{.metric = "eval/CrossEntropy"}}),
-          At([=](Event event, const State& state) {
-            if (is_killed && event == Event::BATCH_START && state.timestamp.batch == 6)
-              throw std::runtime_error("killed");
-          })};
+          killed_at(Event::BATCH_START, is_killed ? 6 : -1)};
       Trainer(std::move(options)).fit();
     };
     const Warnings quiet;

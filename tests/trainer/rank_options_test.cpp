@@ -18,13 +18,13 @@
 #include "composer/optim/schedulers.h"
 #include "composer/trainer/call_options.h"
 #include "composer/trainer/trainer_options.h"
-#include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/sandbox.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
+#include "tests/trainer/fits_in_ranks.h"
 
 namespace composer::test::rank_options_test {
 namespace {
@@ -74,7 +74,7 @@ struct Given {
 };
 
 std::vector<std::string> errors_of(const Folder& folder, const Given& both, const Given& rank_1) {
-  return dist::test::errors_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+  return dist::test::errors_in_ranks(2, [&](const WorldPointer& world) {
     const Warnings warnings;
     TrainerOptions options = tiny_options();
     options.model = tiny_model(/*train_metrics=*/true);
@@ -322,7 +322,7 @@ TEST_CASE("What a trainer saves is what its save_... options say, which are thos
 TEST_CASE("Ranks that evaluate or predict different numbers of batches are a ConfigError on all") {
   for (const bool predicts : {false, true}) {
     CAPTURE(predicts);
-    const auto errors = dist::test::errors_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+    const auto errors = dist::test::errors_in_ranks(2, [&](const WorldPointer& world) {
       const Warnings warnings;
       TrainerOptions options = tiny_options();
       options.world = world;
@@ -330,18 +330,15 @@ TEST_CASE("Ranks that evaluate or predict different numbers of batches are a Con
       const auto loader = tiny_loader(world->rank() == 0 ? 8 : 12, 4);
       predicts ? static_cast<void>(trainer.predict(loader)) : trainer.eval({.eval_dataloader = loader});
     });
-    for (const std::string& error : errors) {
-      CAPTURE(error);
-      CHECK(error.find(predicts ? "predict: the ranks differ: rank 0 has batches = 2; rank 1 has batches = 3"
-                                : "eval: the ranks differ: rank 0 has batches of evaluator eval = 2; rank 1 has "
-                                  "batches of evaluator eval = 3") != std::string::npos);
-    }
+    check_all_say(errors, predicts ? "predict: the ranks differ: rank 0 has batches = 2; rank 1 has batches = 3"
+                                   : "eval: the ranks differ: rank 0 has batches of evaluator eval = 2; rank 1 has "
+                                     "batches of evaluator eval = 3");
   }
 }
 
 TEST_CASE("A rank may leave run_name and save_folder to rank 0, and save by hand all the same") {
   const Folder folder;
-  const auto paths = dist::test::results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+  const auto paths = dist::test::results_in_ranks(2, [&](const WorldPointer& world) {
     const Warnings warnings;
     TrainerOptions options = tiny_options();
     options.run_name = world->rank() == 0 ? "two" : "";

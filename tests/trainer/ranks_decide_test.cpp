@@ -12,18 +12,14 @@
 
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/core/error.h"
-#include "tests/dist/results_in_ranks.h"
-#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
-#include "tests/support/tiny.h"
-#include "tests/support/warnings.h"
+#include "tests/trainer/fits_in_ranks.h"
 
 namespace composer::test::ranks_decide_test {
 namespace {
 
 using dist::test::errors_in_ranks;
 using dist::test::results_in_ranks;
-using WorldPointer = std::shared_ptr<dist::World>;
 
 TEST_CASE("Ranks agree on the seconds that training has taken") {
   for (const std::int64_t shards : {0, 2}) {
@@ -37,9 +33,7 @@ TEST_CASE("Ranks agree on the seconds that training has taken") {
       })};
       options.distributed.virtual_shards = shards;
       options.max_duration = "2ep";
-      options.world = world;
-      Trainer trainer(std::move(options));
-      trainer.fit();
+      fit_in(world, std::move(options));
       return times;
     });
     CHECK(times[0].size() == 8);
@@ -50,16 +44,11 @@ TEST_CASE("Ranks agree on the seconds that training has taken") {
 
 TEST_CASE("A NaN of one rank ends all, and the file of its microbatch has the rank in its name") {
   const Folder folder;
-  const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
-    const Warnings warnings;
-    TrainerOptions options = tiny_options();
+  const auto errors = errors_of_fits(2, [&](TrainerOptions& options, int) {
     Batch data = tiny_data(8);
     data.at("input")[7].fill_(std::nan(""));
     options.train_dataloader = data::in_memory(std::move(data), {.batch_size = 8, .shuffle = false});
     options.callbacks = {callbacks::NaNMonitor({.folder = (folder / "nan").string()})};
-    options.world = world;
-    Trainer trainer(std::move(options));
-    trainer.fit();
   });
   for (const std::string& error : errors) CHECK_FALSE(error.empty());
   CHECK(std::filesystem::exists(folder / "nan" / "nan-ep0-ba0-rank1.safetensors"));
@@ -80,11 +69,7 @@ TEST_CASE("A fit that would return at once on one rank, and train on the others,
     if (world->rank() == 0) trainer.state().stop.clear();
     trainer.fit("1ep");
   });
-  for (const std::string& error : errors) {
-    CAPTURE(error);
-    CHECK(error.find("fit: the ranks differ: rank 0 has this one = begins; rank 1 has this one = returns at once") !=
-          std::string::npos);
-  }
+  check_all_say(errors, "fit: the ranks differ: rank 0 has this one = begins; rank 1 has this one = returns at once");
 }
 
 TEST_CASE("Ranks look for a learning rate together, and find what one process finds") {

@@ -31,18 +31,14 @@
 #include "composer/metrics/classification.h"
 #include "composer/metrics/registry.h"
 #include "composer/optim/schedule.h"
-#include "tests/dist/results_in_ranks.h"
-#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
-#include "tests/support/tiny.h"
-#include "tests/support/warnings.h"
+#include "tests/trainer/fits_in_ranks.h"
 
 namespace composer::test::ranks_differ_test {
 namespace {
 
 using dist::test::errors_in_ranks;
 using dist::test::results_in_ranks;
-using WorldPointer = std::shared_ptr<dist::World>;
 
 std::shared_ptr<Model> model_without_bias() {
   return std::make_shared<models::Classifier>(torch::nn::Linear(torch::nn::LinearOptions(4, 3).bias(false)),
@@ -69,7 +65,7 @@ TEST_CASE("An eval() of another part of the data on one rank is an error on all 
     Trainer trainer(std::move(options));
     trainer.eval({.subset_num_batches = world->rank() == 0 ? -1 : 1});
   });
-  for (const std::string& error : errors) CHECK(error.find("subset_num_batches = 1") != std::string::npos);
+  check_all_say(errors, "subset_num_batches = 1");
 }
 
 TEST_CASE("Ranks with different options are a ConfigError on all, which names the first difference") {
@@ -115,33 +111,18 @@ TEST_CASE("Ranks with different options are a ConfigError on all, which names th
            {"device_train_microbatch_size = a number; rank 1 has device_train_microbatch_size = auto",
             [](auto& o) { o.device_train_microbatch_size = "auto"; }},
        }) {
-    CAPTURE(row.text);
-    const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
-      const Warnings warnings;
-      TrainerOptions options = tiny_options();
+    check_refused(row.text, [&](TrainerOptions& options, int rank) {
       row.both(options);
-      if (world->rank() == 1) row.change(options);
-      options.world = world;
-      Trainer trainer(std::move(options));
-      trainer.fit();
+      if (rank == 1) row.change(options);
     });
-    for (const std::string& error : errors) {
-      CAPTURE(error);
-      CHECK(error.find(row.text) != std::string::npos);
-    }
   }
 }
 
 std::string first_error(const std::function<void(TrainerOptions&)>& both,
                         const std::function<void(TrainerOptions&)>& change) {
-  const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
-    const Warnings warnings;
-    TrainerOptions options = tiny_options();
+  const auto errors = errors_of_fits(2, [&](TrainerOptions& options, int rank) {
     both(options);
-    if (world->rank() == 1) change(options);
-    options.world = world;
-    Trainer trainer(std::move(options));
-    trainer.fit();
+    if (rank == 1) change(options);
   });
   CHECK(errors[0] == errors[1]);
   return errors[0];
@@ -216,10 +197,7 @@ TEST_CASE("Each option of libtorch's optimizers, and of one's own that it serial
            {"optimizer/warmth = 1; rank 1 has optimizer/warmth = 2", own(1), own(2)},
            {"optimizer/class = SGD; rank 1 has optimizer/class = OwnOptimizer", one(sgd, lt::SGDOptions(0.1)), own(1)},
        }) {
-    CAPTURE(row.text);
-    const std::string error = first_error(row.rank_0, row.rank_1);
-    CAPTURE(error);
-    CHECK(error.find(row.text) != std::string::npos);
+    check_all_say({first_error(row.rank_0, row.rank_1)}, row.text);
   }
 }
 
@@ -310,9 +288,8 @@ TEST_CASE("An algorithm of which a rank has another option is a ConfigError on a
         };
       };
       const std::string error = first_error(set(usual), set(changed));
-      CAPTURE(error);
-      CHECK(error.find("the ranks differ: rank 0 has ") != std::string::npos);
-      CHECK(error.find('/' + option.name + " = ") != std::string::npos);
+      check_all_say({error}, "the ranks differ: rank 0 has ");
+      check_all_say({error}, '/' + option.name + " = ");
     }
   }
 }
@@ -337,9 +314,8 @@ TEST_CASE("LoadCheckpoint of which a rank has another option is a ConfigError on
     const auto set = [](const O& options) {
       return [options](TrainerOptions& o) { o.algorithms = {algorithms::LoadCheckpoint(options)}; };
     };
-    const std::string error = first_error(set(usual), set(other));
-    CAPTURE(error);
-    CHECK(error.find(join("the ranks differ: rank 0 has LoadCheckpoint/", option, " = ")) != std::string::npos);
+    check_all_say({first_error(set(usual), set(other))},
+                  join("the ranks differ: rank 0 has LoadCheckpoint/", option, " = "));
   }
 }
 
@@ -360,29 +336,24 @@ TEST_CASE("Metrics of training and evaluation are compared with their options, a
                                     .train_metrics = Metrics(metrics::MulticlassAccuracy({.top_k = k}))});
     };
   };
-  CHECK(first_error(evaluated({}), evaluated(1))
-            .find("rank 0 has metric eval/MulticlassAccuracy/ignore_index = ; rank 1 has metric "
-                  "eval/MulticlassAccuracy/ignore_index = 1") != std::string::npos);
-  CHECK(first_error(trained(1), trained(2))
-            .find("rank 0 has metric train/MulticlassAccuracy/top_k = 1; rank 1 has metric "
-                  "train/MulticlassAccuracy/top_k = 2") != std::string::npos);
+  check_all_say({first_error(evaluated({}), evaluated(1))},
+                "rank 0 has metric eval/MulticlassAccuracy/ignore_index = ; rank 1 has metric "
+                "eval/MulticlassAccuracy/ignore_index = 1");
+  check_all_say({first_error(trained(1), trained(2))},
+                "rank 0 has metric train/MulticlassAccuracy/top_k = 1; rank 1 has metric "
+                "train/MulticlassAccuracy/top_k = 2");
 }
 
 TEST_CASE("A save_folder of some ranks alone is a ConfigError where all of them save, and fine where rank 0 does") {
   const Folder folder;
   for (const std::int64_t stage : {0, 1}) {
     CAPTURE(stage);
-    const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
-      TrainerOptions options = tiny_options();
-      if (world->rank() == 0) options.save_folder = (folder / std::to_string(stage)).string();
+    const auto errors = errors_of_fits(2, [&](TrainerOptions& options, int rank) {
+      if (rank == 0) options.save_folder = (folder / std::to_string(stage)).string();
       options.distributed.zero_stage = stage;
-      options.world = world;
-      Trainer trainer(std::move(options));
-      trainer.fit();
     });
     for (const std::string& error : errors)
-      CHECK((error.find("rank 0 has save_folder = set; rank 1 has save_folder = none") != std::string::npos) ==
-            (stage == 1));
+      CHECK(contains(error, "rank 0 has save_folder = set; rank 1 has save_folder = none") == (stage == 1));
   }
 }
 
@@ -423,8 +394,7 @@ TEST_CASE("Several ranks refuse a metric without sums before the first batch, in
   for (const bool in_training : {true, false}) {
     CAPTURE(in_training);
     std::vector<std::int64_t> batches(2);
-    const auto errors = errors_in_ranks(2, [&](const WorldPointer& world) {
-      TrainerOptions options = tiny_options();
+    check_refused("Secretive: has no sums", [&](TrainerOptions& options, int rank) {
       if (in_training) {
         options.model = std::make_shared<models::Classifier>(
             torch::nn::Linear(4, 3), models::ClassifierOptions{.num_classes = 3, .train_metrics = {Secretive()}});
@@ -433,13 +403,9 @@ TEST_CASE("Several ranks refuse a metric without sums before the first batch, in
             Evaluator{.label = "eval", .dataloader = tiny_loader(8, 4), .metrics = {{Secretive()}}};
       }
       options.callbacks = {At([&](Event event, const State&) {
-        if (event == Event::BATCH_START) ++batches[static_cast<std::size_t>(world->rank())];
+        if (event == Event::BATCH_START) ++batches[static_cast<std::size_t>(rank)];
       })};
-      options.world = world;
-      Trainer trainer(std::move(options));
-      trainer.fit();
     });
-    for (const std::string& error : errors) CHECK(error.find("Secretive: has no sums") != std::string::npos);
     CHECK(batches == std::vector<std::int64_t>{0, 0});
   }
 }
@@ -484,9 +450,7 @@ TEST_CASE("Losses are added up over ranks by their names, also those that some r
         options.callbacks = {At([&](Event event, const State& state) {
           if (event == Event::AFTER_TRAIN_BATCH) last = state.batch_loss;
         })};
-        options.world = world;
-        Trainer trainer(std::move(options));
-        trainer.fit();
+        fit_in(world, std::move(options));
         return last;
       });
       for (const Losses& of_rank : losses) {
@@ -511,9 +475,7 @@ TEST_CASE("A loss that appears on one rank in the middle of a fit counts from th
         late.push_back(state.batch_loss.contains("late") ? state.batch_loss.at("late").item<double>() : -1);
       if (event == Event::BATCH_END) ++batch;
     })};
-    options.world = world;
-    Trainer trainer(std::move(options));
-    trainer.fit();
+    fit_in(world, std::move(options));
     return late;
   });
   CHECK(seen[0] == std::vector<double>{-1, -1, 0.5, -1, -1, -1});
@@ -523,7 +485,6 @@ TEST_CASE("A loss that appears on one rank in the middle of a fit counts from th
 TEST_CASE("Where a rank has no tokens of the loss left after microbatch_transforms, the others train the batch") {
   const auto losses = [](const WorldPointer& world) {
     TrainerOptions options = tiny_options();
-    options.world = world;
     const at::Tensor numbers = at::arange(24, at::kFloat);
     DataSpec spec;
     spec.dataloader = data::in_memory({{"input", numbers.unsqueeze(1).expand({24, 4}).div(24).contiguous()},
@@ -544,8 +505,7 @@ TEST_CASE("Where a rank has no tokens of the loss left after microbatch_transfor
     options.callbacks = {At([&](Event event, const State& state) {
       if (event == Event::AFTER_TRAIN_BATCH) losses.push_back(state.batch_loss.at("total").item<double>());
     })};
-    Trainer trainer(std::move(options));
-    trainer.fit();
+    fit_in(world, std::move(options));
     return losses;
   };
   const std::vector<double> alone = losses(dist::World::alone());

@@ -19,14 +19,11 @@
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/metrics/classification.h"
 #include "composer/metrics/loss_metrics.h"
-#include "tests/dist/results_in_ranks.h"
-#include "tests/support/doctest.h"
-#include "tests/support/tiny.h"
+#include "tests/trainer/fits_in_ranks.h"
 
 namespace composer::test::ranks_test {
 namespace {
 
-using dist::test::errors_in_ranks;
 using dist::test::results_in_ranks;
 
 // In double, so that rounding is far below any mistake.
@@ -39,32 +36,6 @@ std::shared_ptr<Model> model_in_double(bool train_metrics = true) {
   std::shared_ptr<Model> model = tiny_model(train_metrics);
   model->to(at::kDouble);
   return model;
-}
-
-struct Result {
-  at::Tensor weights;
-  std::vector<double> losses;
-  std::vector<std::string> metrics;
-  Timestamp timestamp;
-};
-
-// What a run shows: the loss of each batch, the weights, all metrics.
-Result run(TrainerOptions options, std::shared_ptr<dist::World> world) {
-  Result result;
-  options.world = std::move(world);
-  options.callbacks.add(At([&](Event event, const State& state) {
-    if (event == Event::BATCH_END) result.losses.push_back(state.batch_loss.at("total").item<double>());
-  }));
-  Trainer trainer(std::move(options));
-  trainer.fit();
-  result.weights = weights_of(trainer).clone();
-  result.timestamp = trainer.state().timestamp;
-  for (const auto& [label, by_name] : trainer.state().metrics.all())
-    for (const auto& [name, reported] : by_name) {
-      const double number = reported.value.item<double>();
-      result.metrics.push_back(join(label, '/', name, ' ', std::round(number * 1e9) / 1e9));
-    }
-  return result;
 }
 
 TrainerOptions double_options(std::int64_t samples, std::int64_t batch_size) {
@@ -128,21 +99,14 @@ std::vector<Case> cases() {
 TEST_CASE("Several ranks train and measure what one process does with the same batches") {
   for (const Case& tried : cases()) {
     CAPTURE(tried.name);
-    const Result alone = run(tried.options(), dist::World::alone());
+    const FitResult alone = result_of_fit(tried.options(), dist::World::alone());
     for (const int size : {2, 4}) {
       CAPTURE(size);
-      const std::vector<Result> ranks = results_in_ranks(
-          size, [&](const std::shared_ptr<dist::World>& world) { return run(tried.options(), world); });
-      for (const Result& rank : ranks) {
+      const std::vector<FitResult> ranks =
+          results_in_ranks(size, [&](const WorldPointer& world) { return result_of_fit(tried.options(), world); });
+      for (const FitResult& rank : ranks) {
         CHECK(at::equal(rank.weights, ranks.front().weights));
-        CHECK(at::allclose(rank.weights, alone.weights, 0, 1e-12));
-        CHECK(rank.metrics == alone.metrics);
-        CHECK(rank.timestamp.sample == alone.timestamp.sample);
-        CHECK(rank.timestamp.batch == alone.timestamp.batch);
-        CHECK(rank.timestamp.epoch == alone.timestamp.epoch);
-        REQUIRE(rank.losses.size() == alone.losses.size());
-        for (std::size_t i = 0; i < alone.losses.size(); ++i)
-          CHECK(rank.losses[i] == doctest::Approx(alone.losses[i]).epsilon(1e-12));
+        check_same(rank, alone);
       }
     }
   }
@@ -177,9 +141,9 @@ TEST_CASE("Ranks and virtual shards train a layer that stands under two names as
     };
     TrainerOptions plain = options();
     plain.distributed.virtual_shards = 0;
-    const Result alone = run(std::move(plain), dist::World::alone());
-    for (const Result& rank :
-         results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) { return run(options(), world); }))
+    const FitResult alone = result_of_fit(std::move(plain), dist::World::alone());
+    for (const FitResult& rank :
+         results_in_ranks(2, [&](const WorldPointer& world) { return result_of_fit(options(), world); }))
       CHECK(at::allclose(rank.weights, alone.weights, 0, 1e-12));
   }
 }
@@ -222,15 +186,15 @@ TEST_CASE("Ranks with loaders of unequal length and batch size train every sampl
     TrainerOptions joint = double_options(1, 1);
     joint.train_dataloader = std::make_shared<Joined>(loaders);
     joint.max_duration = "2ep";
-    const Result alone = run(std::move(joint), dist::World::alone());
-    const std::vector<Result> ranks = results_in_ranks(size, [&](const std::shared_ptr<dist::World>& world) {
+    const FitResult alone = result_of_fit(std::move(joint), dist::World::alone());
+    const std::vector<FitResult> ranks = results_in_ranks(size, [&](const WorldPointer& world) {
       TrainerOptions own = double_options(1, 1);
       own.train_dataloader = loader(world->rank());
       own.distributed.split_batches = false;
       own.max_duration = "2ep";
-      return run(std::move(own), world);
+      return result_of_fit(std::move(own), world);
     });
-    for (const Result& rank : ranks) {
+    for (const FitResult& rank : ranks) {
       CHECK(at::allclose(rank.weights, alone.weights, 0, 1e-12));
       CHECK(rank.metrics == alone.metrics);
       CHECK(rank.timestamp.sample == alone.timestamp.sample);
@@ -242,7 +206,7 @@ TEST_CASE("Ranks with loaders of unequal length and batch size train every sampl
 
 TEST_CASE("A stop that one rank asks for ends all ranks after the same batch, with its reason") {
   for (const int asking : {0, 1, 2}) {
-    const auto stops = results_in_ranks(3, [&](const std::shared_ptr<dist::World>& world) {
+    const auto stops = results_in_ranks(3, [&](const WorldPointer& world) {
       TrainerOptions options = double_options(30, 6);
       options.callbacks = {At([&](Event event, const State& state) {
         if (event == Event::BATCH_END && state.timestamp.batch == 2 && state.rank == asking) state.stop.ask("enough");
@@ -257,12 +221,8 @@ TEST_CASE("A stop that one rank asks for ends all ranks after the same batch, wi
 }
 
 TEST_CASE("What one rank's options make impossible is an error on all ranks, which names the rank") {
-  const auto errors = errors_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
-    TrainerOptions options = double_options(8, 4);
-    options.world = world;
-    if (world->rank() == 1) options.max_duration = OptionalTime();
-    Trainer trainer(std::move(options));
-    trainer.fit();
+  const auto errors = errors_of_fits(2, [](TrainerOptions& options, int rank) {
+    if (rank == 1) options.max_duration = OptionalTime();
   });
   CHECK(errors[0].find("rank 1: max_duration: is required to fit") != std::string::npos);
   CHECK(errors[1].find("max_duration: is required to fit") == 0);
@@ -277,29 +237,25 @@ TEST_CASE("Only rank 0 logs, unless a logger is for all ranks") {
    private:
     int& count_;
   };
-  const auto counts = results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+  const auto counts = results_in_ranks(2, [&](const WorldPointer& world) {
     int count = 0;
     auto memory = std::make_shared<loggers::InMemoryLogger>();
     TrainerOptions options = double_options(8, 4);
-    options.world = world;
     options.loggers = {Counter(count), memory};
-    Trainer trainer(std::move(options));
-    trainer.fit();
+    fit_in(world, std::move(options));
     return std::pair(count > 0, !memory->keys().empty());
   });
   CHECK(counts == std::vector{std::pair(true, true), std::pair(false, true)});
 }
 
 TEST_CASE("Ranks draw different random numbers, and rank 0 those of one process") {
-  const auto drawn = [](const std::shared_ptr<dist::World>& world) {
+  const auto drawn = [](const WorldPointer& world) {
     std::vector<float> numbers;
     TrainerOptions options = double_options(8, 4);
-    options.world = world;
     options.callbacks = {At([&](Event event, const State&) {
       if (event == Event::BEFORE_FORWARD) numbers.push_back(at::rand({}).item<float>());
     })};
-    Trainer trainer(std::move(options));
-    trainer.fit();
+    fit_in(world, std::move(options));
     return numbers;
   };
   const auto ranks = results_in_ranks(2, drawn);
@@ -310,7 +266,7 @@ TEST_CASE("Ranks draw different random numbers, and rank 0 those of one process"
 
 TEST_CASE("After a fit all ranks have the running statistics of rank 0, with an average of weights as well") {
   for (const bool averages : {false, true}) {
-    const auto buffers = results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+    const auto buffers = results_in_ranks(2, [&](const WorldPointer& world) {
       TrainerOptions options = tiny_options();
       at::manual_seed(1);
       options.model = std::make_shared<models::Classifier>(

@@ -29,17 +29,14 @@
 #include "composer/optim/refit.h"
 #include "composer/optim/schedule.h"
 #include "composer/trainer/trainer.h"
-#include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 #include "tests/trainer/algorithm_at.h"
+#include "tests/trainer/fits_in_ranks.h"
 
 namespace composer::test::replicas_test {
 namespace {
-
-using WorldPointer = std::shared_ptr<dist::World>;
-using Change = std::function<void(TrainerOptions&, int rank)>;
 
 std::shared_ptr<Model> normed_model() {
   torch::nn::Sequential net(torch::nn::Linear(4, 6), torch::nn::BatchNorm1d(6), torch::nn::Linear(6, 3));
@@ -62,23 +59,15 @@ TrainerOptions given_to(const WorldPointer& world) {
 }
 
 // The error of each rank; "ended" without one.
-std::vector<std::string> ends_of(int ranks, const Change& change) {
+std::vector<std::string> ends_of(int ranks, const RankChange& change) {
   auto ends = dist::test::errors_in_ranks(ranks, [&](const WorldPointer& world) {
     TrainerOptions options = given_to(world);
     change(options, world->rank());
-    Trainer trainer(std::move(options));
-    trainer.fit();
+    fit_in(world, std::move(options));
   });
   for (std::string& end : ends)
     if (end.empty()) end = "ended";
   return ends;
-}
-
-void check_all_say(const std::vector<std::string>& ends, const std::string& text) {
-  for (const std::string& end : ends) {
-    CAPTURE(end);
-    CHECK(end.find(text) != std::string::npos);
-  }
 }
 
 // While it lives, what any rank warns of is kept.
@@ -110,7 +99,7 @@ Algorithms on_last_rank(int ranks, int rank, EventSet events, const AlgorithmAt:
 TEST_CASE("What own code does on one rank alone is an error on all after the epoch, which names ranks and weights") {
   struct Row {
     const char* text;
-    Change change;
+    RankChange change;
   };
   const auto at_batch_3 = [](EventSet events, const AlgorithmAt::Do& function) {
     return [=](TrainerOptions& options, int rank) {

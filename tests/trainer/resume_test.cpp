@@ -23,6 +23,7 @@
 #include "composer/optim/schedulers.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/killed.h"
 #include "tests/support/machines.h"
 #include "tests/support/tiny.h"
 
@@ -128,16 +129,18 @@ void check_equal(const Result& a, const Result& b) {
   for (std::size_t i = 0; i < a.log.size(); ++i) CHECK(a.log[i] == b.log[i]);
 }
 
-// Ends the process's part in a run without anything that a normal end does: what a kill leaves is on the disk alone.
-struct Killed : std::exception {};
-
 void run_until(const Setting& setting, const Folder& folder, Event event, std::int64_t batch) {
   TrainerOptions options = options_of(setting, folder);
-  options.callbacks.add(At([=](Event now, const State& state) {
-    if (now == event && state.timestamp.batch == batch) throw Killed();
-  }));
-  Trainer trainer(std::move(options));
-  CHECK_THROWS(trainer.fit());
+  options.callbacks.add(killed_at(event, batch));
+  CHECK_THROWS(Trainer(std::move(options)).fit());
+}
+
+Result whole_of(const Setting& setting) {
+  const Folder folder;
+  Trainer trainer(options_of(setting, folder));
+  trainer.fit();
+  CHECK(trainer.resumed_from().empty());
+  return result_of(trainer, folder);
 }
 
 TEST_CASE("a run that is cut off after any batch of two epochs goes on as if nothing had happened") {
@@ -145,14 +148,7 @@ TEST_CASE("a run that is cut off after any batch of two epochs goes on as if not
   for (const Setting& setting : {Setting{}, Setting{.threads = 2, .microbatch_size = 2}, Setting{.workers = 2},
                                  Setting{.precision = Precision::AMP_BF16}}) {
     at::set_num_threads(static_cast<int>(setting.threads));
-    Result whole;
-    {
-      const Folder folder;
-      Trainer trainer(options_of(setting, folder));
-      trainer.fit();
-      CHECK(trainer.resumed_from().empty());
-      whole = result_of(trainer, folder);
-    }
+    const Result whole = whole_of(setting);
     CHECK(whole.timestamp.batch == 12);
     for (std::int64_t batch = 1; batch < 12; ++batch) {
       CAPTURE(batch);
@@ -170,13 +166,7 @@ TEST_CASE("a run that is cut off after any batch of two epochs goes on as if not
 
 TEST_CASE("a run that is cut off in any event, also while it evaluates, goes on as if nothing had happened") {
   const Setting setting;
-  Result whole;
-  {
-    const Folder folder;
-    Trainer trainer(options_of(setting, folder));
-    trainer.fit();
-    whole = result_of(trainer, folder);
-  }
+  const Result whole = whole_of(setting);
   for (const Event event : {Event::AFTER_FORWARD, Event::BATCH_END, Event::EVAL_START, Event::EVAL_BATCH_END,
                             Event::EVAL_END, Event::BATCH_CHECKPOINT}) {
     CAPTURE(to_string(event));

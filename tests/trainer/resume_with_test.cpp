@@ -19,6 +19,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
+#include "tests/support/killed.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -26,8 +27,6 @@ namespace composer::test::resume_with_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Killed : std::exception {};
 
 TrainerOptions one_of_two(const Folder& folder, const std::string& name, const std::string& other) {
   TrainerOptions options = tiny_options();
@@ -50,9 +49,7 @@ struct Result {
 // Two trainers that take turns. `dies`: at which batch, after the first has been saved and before the second is.
 Result take_turns(const Folder& folder, std::int64_t dies = -1) {
   TrainerOptions options = one_of_two(folder, "second", "first");
-  options.callbacks = {At([=](Event event, const State& state) {
-    if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch == dies) throw Killed();
-  })};
+  options.callbacks = {killed_at(Event::BATCH_CHECKPOINT, dies)};
   Trainer first(one_of_two(folder, "first", "second")), second(std::move(options));
   const std::int64_t from = first.state().timestamp.batch;
   CHECK(second.state().timestamp.batch == from);
@@ -251,9 +248,7 @@ TEST_CASE("Checkpoints of another program in the folder of the other trainer are
       return options;
     };
     TrainerOptions options = one("second", "first");
-    options.callbacks = {At([=](Event event, const State& state) {
-      if (event == Event::BATCH_CHECKPOINT && state.timestamp.batch == dies) throw Killed();
-    })};
+    options.callbacks = {killed_at(Event::BATCH_CHECKPOINT, dies)};
     Trainer first(one("first", "second")), second(std::move(options));
     const std::pair from(first.state().timestamp.batch, second.state().timestamp.batch);
     first.begin(), second.begin();

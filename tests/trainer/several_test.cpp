@@ -33,6 +33,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/in_child.h"
+#include "tests/support/killed.h"
 #include "tests/support/machines.h"
 #include "tests/support/tiny.h"
 
@@ -192,9 +193,7 @@ TEST_CASE("A run that resumes restores its own random numbers, and touches nobod
   };
   {
     TrainerOptions first = options();
-    first.callbacks = {At([](Event event, const State& state) {
-      if (event == Event::BATCH_START && state.timestamp.batch == 5) throw std::runtime_error("killed");
-    })};
+    first.callbacks = {killed_at(Event::BATCH_START, 5)};
     Trainer trainer(std::move(first));
     CHECK_THROWS_AS(trainer.fit(), RunError);
   }

@@ -14,13 +14,12 @@
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
+#include "tests/support/killed.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
 namespace composer::test::unequal_turns_test {
 namespace {
-
-struct Killed : std::exception {};
 
 Time ba(std::int64_t batches) { return Time(batches, TimeUnit::BATCH); }
 

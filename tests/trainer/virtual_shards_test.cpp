@@ -16,15 +16,12 @@
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/sam.h"
 #include "composer/core/error.h"
-#include "tests/dist/results_in_ranks.h"
-#include "tests/support/doctest.h"
 #include "tests/support/folder.h"
-#include "tests/support/tiny.h"
+#include "tests/trainer/fits_in_ranks.h"
 
 namespace composer::test::virtual_shards_test {
 namespace {
 
-using dist::test::errors_in_ranks;
 using dist::test::results_in_ranks;
 
 // With statistics and random numbers of its own.
@@ -122,7 +119,7 @@ TEST_CASE("A run of virtual shards goes on with another number of ranks, equal t
     CAPTURE(before);
     CAPTURE(after);
     const Folder folder;
-    const auto options = [&](const std::shared_ptr<dist::World>& world) {
+    const auto options = [&](const WorldPointer& world) {
       TrainerOptions options = sharded_options();
       options.world = world;
       options.save_folder = folder.path().string();
@@ -130,14 +127,14 @@ TEST_CASE("A run of virtual shards goes on with another number of ranks, equal t
       options.run_name = "elastic";
       return options;
     };
-    results_in_ranks(before, [&](const std::shared_ptr<dist::World>& world) {
+    results_in_ranks(before, [&](const WorldPointer& world) {
       TrainerOptions first = options(world);
       first.max_duration = "7ba";
       Trainer trainer(std::move(first));
       trainer.fit();
       return 0;
     });
-    const auto ended = results_in_ranks(after, [&](const std::shared_ptr<dist::World>& world) {
+    const auto ended = results_in_ranks(after, [&](const WorldPointer& world) {
       Trainer trainer(options(world));
       CHECK(trainer.state().timestamp.batch == 7);
       trainer.fit();
@@ -160,13 +157,13 @@ TEST_CASE("Virtual shards that ranks cannot divide, or that do not fit other opt
       {4, [](TrainerOptions& options) { options.distributed.split_batches = false; }, "needs split_batches"}};
   for (const Case& wrong : cases) {
     CAPTURE(wrong.shards);
-    const auto errors = errors_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
-      TrainerOptions options = sharded_options();
-      options.distributed.virtual_shards = wrong.shards;
-      wrong.change(options);
-      run(std::move(options), world);
-    });
-    for (const std::string& error : errors) CHECK(error.find(wrong.text) != std::string::npos);
+    check_refused(
+        wrong.text,
+        [&](TrainerOptions& options, int) {
+          options.distributed.virtual_shards = wrong.shards;
+          wrong.change(options);
+        },
+        [] { return sharded_options(); });
   }
 }
 

@@ -45,11 +45,11 @@ TrainerOptions saved_options(const Folder& folder, const Way& way, const Change&
 }
 
 // Trains up to that time, on from what the folder has, on each rank.
-std::vector<ZeroResult> train(const Folder& folder, const Way& way, const char* until, const Change& change = {}) {
-  const auto run = [&](const std::shared_ptr<dist::World>& world) {
+std::vector<FitResult> train(const Folder& folder, const Way& way, const char* until, const Change& change = {}) {
+  const auto run = [&](const WorldPointer& world) {
     TrainerOptions options = saved_options(folder, way, change);
     options.max_duration = Time::parse(until);
-    return run_zero(std::move(options), world);
+    return result_of_fit(std::move(options), world);
   };
   if (way.ranks == 1) return {run(dist::World::alone())};
   return results_in_ranks(way.ranks, run);
@@ -82,7 +82,7 @@ TEST_CASE("What n ranks have saved, whole or in parts, goes on with m ranks, and
       const saving::Found saved = saving::open_checkpoint(folder / "ck/latest");
       CHECK(saved.manifest.time.batch == 7);
       CHECK((saved.manifest.files.size() > 2) == before.in_parts);
-      for (const ZeroResult& rank : train(folder, after, "3ep", change)) {
+      for (const FitResult& rank : train(folder, after, "3ep", change)) {
         CHECK(rank.losses.size() == 5);  // of 12
         CHECK(at::allclose(rank.weights, expected, 0, 1e-12));
       }
@@ -101,7 +101,7 @@ TEST_CASE("With virtual shards, a run that is saved in parts goes on with anothe
     CAPTURE(after.ranks);
     const Folder folder;
     train(folder, before, "7ba", shards);
-    for (const ZeroResult& rank : train(folder, after, "3ep", shards)) CHECK(at::equal(rank.weights, expected));
+    for (const FitResult& rank : train(folder, after, "3ep", shards)) CHECK(at::equal(rank.weights, expected));
   }
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("A run whose newest checkpoint lacks a part, or has a damaged one, goe
       bytes.back() = static_cast<char>(bytes.back() ^ 1);
       std::ofstream(part, std::ios::binary) << bytes;
     }
-    for (const ZeroResult& rank : train(folder, way, "3ep")) {
+    for (const FitResult& rank : train(folder, way, "3ep")) {
       CHECK(rank.losses.size() == 6);  // from batch 6, not 7
       CHECK(at::allclose(rank.weights, expected, 0, 1e-12));
     }
@@ -178,14 +178,12 @@ class Memory final : public Callback {
 
 TEST_CASE("Callbacks go on with the state of their rank from parts of as many ranks, else with that of rank 0") {
   const auto values = [](const Folder& folder, const Way& way, const char* until) {
-    return results_in_ranks(way.ranks, [&](const std::shared_ptr<dist::World>& world) {
+    return results_in_ranks(way.ranks, [&](const WorldPointer& world) {
       auto memory = std::make_shared<Memory>();
       TrainerOptions options = saved_options(folder, way);
       options.max_duration = Time::parse(until);
       options.callbacks = {memory};
-      options.world = world;
-      Trainer trainer(std::move(options));
-      trainer.fit();
+      fit_in(world, std::move(options));
       return memory->value;
     });
   };
@@ -202,7 +200,7 @@ TEST_CASE("Checkpoints of divided optimizers are kept, deleted, named and writte
   for (const bool in_parts : {false, true}) {
     CAPTURE(in_parts);
     const Folder folder;
-    const auto paths = results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+    const auto paths = results_in_ranks(2, [&](const WorldPointer& world) {
       TrainerOptions options = saved_options(folder, {2, 1, in_parts});
       options.save_num_checkpoints_to_keep = 2;
       options.max_duration = "5ba";
@@ -241,7 +239,7 @@ TEST_CASE("A checkpoint in parts is uploaded, downloaded and deleted as one") {
   const saving::Found found = saving::list_checkpoints(remote / "runs").front();
   CHECK(found.manifest.time.batch == 7);
   CHECK(fs::exists(found.path / saving::part_name(1, 2)));
-  for (const ZeroResult& rank : train(remote, {4, 1, true}, "3ep", change(other_staging))) {
+  for (const FitResult& rank : train(remote, {4, 1, true}, "3ep", change(other_staging))) {
     CHECK(rank.losses.size() == 5);
     CHECK(at::allclose(rank.weights, expected, 0, 1e-12));
   }

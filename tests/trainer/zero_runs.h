@@ -8,9 +8,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include "composer/dist/world.h"
-#include "tests/dist/results_in_ranks.h"
-#include "tests/support/tiny.h"
+#include "tests/trainer/fits_in_ranks.h"
 
 namespace composer::test {
 
@@ -52,23 +50,6 @@ inline TrainerOptions zero_options(std::int64_t stage = 0, std::int64_t samples 
   options.max_duration = "3ep";
   options.distributed.zero_stage = stage;
   return options;
-}
-
-struct ZeroResult {
-  at::Tensor weights;
-  std::vector<double> losses;  // of each batch
-};
-
-inline ZeroResult run_zero(TrainerOptions options, std::shared_ptr<dist::World> world) {
-  ZeroResult result;
-  options.world = std::move(world);
-  options.callbacks.add(At([&](Event event, const State& state) {
-    if (event == Event::BATCH_END) result.losses.push_back(state.batch_loss.at("total").item<double>());
-  }));
-  Trainer trainer(std::move(options));
-  trainer.fit();
-  result.weights = weights_of(trainer).clone();
-  return result;
 }
 
 }  // namespace composer::test

@@ -29,7 +29,6 @@ namespace composer::test::zero_test {
 namespace {
 
 using algorithms::ClippingType;
-using dist::test::errors_in_ranks;
 using dist::test::results_in_ranks;
 
 using Change = std::function<void(TrainerOptions&)>;
@@ -138,20 +137,16 @@ void check_as_alone(const Case& tried) {
     tried.change(options);
     return options;
   };
-  const ZeroResult alone = run_zero(options(0), dist::World::alone());
+  const FitResult alone = result_of_fit(options(0), dist::World::alone());
   struct Way {
     std::int64_t stage;
     int size;
   };
   for (const Way& way : {Way{1, 2}, Way{2, 4}}) {
     CAPTURE(way.stage);
-    for (const ZeroResult& rank : results_in_ranks(way.size, [&](const std::shared_ptr<dist::World>& world) {
-           return run_zero(options(way.stage), world);
-         })) {
-      CHECK(at::allclose(rank.weights, alone.weights, 0, 1e-12));
-      REQUIRE(rank.losses.size() == alone.losses.size());
-      for (std::size_t i = 0; i < alone.losses.size(); ++i)
-        CHECK(rank.losses[i] == doctest::Approx(alone.losses[i]).epsilon(1e-12));
+    for (const FitResult& rank : results_in_ranks(
+             way.size, [&](const WorldPointer& world) { return result_of_fit(options(way.stage), world); })) {
+      check_same(rank, alone);
     }
   }
 }
@@ -169,9 +164,8 @@ TEST_CASE("All ranks have the same weights to the bit, and stage 1 those of rank
   for (const int size : {2, 4}) {
     CAPTURE(size);
     const auto weights = [&](std::int64_t stage) {
-      const auto ranks = results_in_ranks(size, [&](const std::shared_ptr<dist::World>& world) {
-        return run_zero(zero_options(stage), world).weights;
-      });
+      const auto ranks = results_in_ranks(
+          size, [&](const WorldPointer& world) { return result_of_fit(zero_options(stage), world).weights; });
       for (const at::Tensor& rank : ranks) CHECK(at::equal(rank, ranks.front()));
       return ranks.front();
     };
@@ -187,7 +181,7 @@ struct Bytes {
 
 TEST_CASE("Each of n ranks keeps about 1/n of the optimizer's state, and in stage 2 of the gradients") {
   const auto measure = [](std::int64_t stage, int size) {
-    return results_in_ranks(size, [&](const std::shared_ptr<dist::World>& world) {
+    return results_in_ranks(size, [&](const WorldPointer& world) {
       Bytes bytes;
       TrainerOptions options = zero_options(stage);
       options.model = zero_model();
@@ -230,15 +224,13 @@ TEST_CASE("Each of n ranks keeps about 1/n of the optimizer's state, and in stag
 
 TEST_CASE("Callbacks see the gradients of all parameters after the step in stage 1") {
   const auto logged = [](std::int64_t stage) {
-    return results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+    return results_in_ranks(2, [&](const WorldPointer& world) {
       auto memory = std::make_shared<loggers::InMemoryLogger>();
       TrainerOptions options = zero_options(stage);
-      options.world = world;
       options.loggers = {memory};
       options.callbacks = {callbacks::OptimizerMonitor(
           {.log_optimizer_metrics = false, .batch_log_interval = 1, .per_parameter = false})};
-      Trainer trainer(std::move(options));
-      trainer.fit();
+      fit_in(world, std::move(options));
       std::vector<double> norms;
       for (const auto& point : memory->get_timeseries("l2_norm/grad/global")) norms.push_back(point.number());
       return norms;
@@ -253,7 +245,7 @@ TEST_CASE("find_lr leaves no trace of the steps that ranks make together") {
   for (const std::int64_t stage : {1, 2}) {
     CAPTURE(stage);
     const auto weights = [&](bool finds) {
-      return results_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
+      return results_in_ranks(2, [&](const WorldPointer& world) {
         TrainerOptions options = zero_options(stage);
         options.world = world;
         options.algorithms = {algorithms::GradientClipping({.clipping_threshold = 0.05})};
@@ -299,29 +291,23 @@ TEST_CASE("What cannot be combined with ZeRO is an error before the first batch 
       {"torch::optim::LBFGS may keep state", 1,
        libtorch_optimizer<torch::optim::LBFGSOptions, torch::optim::LBFGS>(0.1)}};
   for (const Wrong& row : rows) {
-    CAPTURE(row.text);
     int batches = 0;
-    const auto errors = errors_in_ranks(2, [&](const std::shared_ptr<dist::World>& world) {
-      TrainerOptions options = zero_options(row.stage);
-      row.change(options);
-      if (world->rank() == 0)
-        options.callbacks.add(At([&](Event event, const State&) { batches += event == Event::BATCH_START ? 1 : 0; }));
-      options.world = world;
-      Trainer trainer(std::move(options));
-      trainer.fit();
-    });
-    for (const std::string& error : errors) {
-      CAPTURE(error);
-      CHECK(error.find(row.text) != std::string::npos);
-    }
+    check_refused(
+        row.text,
+        [&](TrainerOptions& options, int rank) {
+          row.change(options);
+          if (rank == 0)
+            options.callbacks.add(At([&](Event event, const State&) { batches += event == Event::BATCH_START; }));
+        },
+        [&] { return zero_options(row.stage); });
     CHECK(batches == 0);
   }
 }
 
 TEST_CASE("With one process, zero_stage changes nothing") {
-  const at::Tensor plain = run_zero(zero_options(0), dist::World::alone()).weights;
+  const at::Tensor plain = result_of_fit(zero_options(0), dist::World::alone()).weights;
   for (const std::int64_t stage : {1, 2})
-    CHECK(at::equal(run_zero(zero_options(stage), dist::World::alone()).weights, plain));
+    CHECK(at::equal(result_of_fit(zero_options(stage), dist::World::alone()).weights, plain));
 }
 
 }  // namespace
