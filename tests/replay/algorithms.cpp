@@ -30,7 +30,7 @@ Rule weights_have_a_smallest_norm(const Recorded* tensors) {
           .matches = [](const Json& c) { return c.value("clipping_type", "") == "adaptive" && c["error"].is_null(); },
           .ours =
               [tensors](Json& expected, const Json& c) {
-                const auto threshold = c.at("clipping_threshold").get<double>();
+                const double threshold = c.at("clipping_threshold");
                 for (std::size_t i = 0; i < expected.size(); ++i) {
                   const auto name = c.at("parameter_order").at(i).get<std::string>();
                   const at::Tensor weight = tensors->at("in.weight." + name);
@@ -116,8 +116,8 @@ Json clip(const Json& c, const Recorded& tensors, double min_weight_norm) {
   const std::map<std::string, algorithms::ClippingType> types = {{"norm", algorithms::ClippingType::NORM},
                                                                  {"value", algorithms::ClippingType::VALUE},
                                                                  {"adaptive", algorithms::ClippingType::ADAPTIVE}};
-  const auto type = c.at("clipping_type").get<std::string>();
-  const auto threshold = c.at("clipping_threshold").get<double>();
+  const std::string type = c.at("clipping_type");
+  const double threshold = c.at("clipping_threshold");
   algorithms::registry().find("gradient_clipping").make({{"clipping_type", type}, {"clipping_threshold", "1"}});
 
   std::vector<at::Tensor> parameters;
@@ -184,20 +184,16 @@ const std::map<std::string, std::string> kEntries = {{"Alibi", "alibi"},
 // The flags of each row of constructor arguments, or its error. `find_unused_parameters` and `backwards_create_graph`
 // are for wrappers of models that are not there; a text that makes the object again is Python's.
 Outcome construct(const Json& c, const Recorded&) {
-  const auto function = c.at("function").get<std::string>();
+  const std::string function = c.at("function");
   const std::string name = function.substr(0, function.find(' '));
-  Json recorded = Json::array(), got = Json::array();
-  for (const Json& row : c.at("rows")) {
-    Json want = without_message(row.at("result"));
+  return judge_rows(c, algorithms_rules(), [&](const Json& row) -> RecordedAndGot {
+    Json want = without_message(row.at("result")), arguments = row.at("kwargs");
     for (const char* of_python : {"repr", "find_unused_parameters", "backwards_create_graph"}) want.erase(of_python);
-    recorded.push_back(want);
-    Json arguments = row.at("kwargs");
     arguments.erase("target_layer_name");
-    got.push_back(result_of(want, [&]() -> Json {
-      return {{"required_on_load", make_algorithm(name, settings_of(arguments))->required_on_load()}};
-    }));
-  }
-  return judge(c, recorded, got, algorithms_rules());
+    return {want, result_of(want, [&]() -> Json {
+              return {{"required_on_load", make_algorithm(name, settings_of(arguments))->required_on_load()}};
+            })};
+  });
 }
 
 Outcome run_algorithms(const Json& c, const Context& context) {

@@ -47,7 +47,7 @@ Outcome judge_image(const Json& c, const Recorded& tensors, const at::Tensor& go
 
 // The function is that of the operation, followed by "_original" for the first set of them.
 Outcome one_operation(const Json& c, const Recorded& tensors) {
-  const auto function = c.at("function").get<std::string>();
+  const std::string function = c.at("function");
   const std::size_t suffix = function.find("_original");
   const auto set = suffix == std::string::npos ? AugmentationSet::ALL : AugmentationSet::ORIGINAL;
   const at::Tensor image = image_of(tensors.at("in.image"));
@@ -71,7 +71,7 @@ Outcome augmix(const Json& c, const Recorded& tensors) {
   drawn.weights = random.next("np.random.dirichlet").at("value").get<std::vector<double>>();
   drawn.mixing = random.next("np.random.beta").at("value").get<double>();
   for (std::size_t chain = 0; chain < drawn.weights.size(); ++chain) {
-    const auto given = c.at("depth").get<std::int64_t>();
+    const std::int64_t given = c.at("depth");
     const std::int64_t depth = given > 0 ? given : random.integer(1, 4);
     drawn.chains.push_back(draw_chain(depth, c.at("severity").get<double>(), image, random));
   }

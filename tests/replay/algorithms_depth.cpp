@@ -105,7 +105,7 @@ void seed_like(const Json& c, double keep) {
 constexpr Tolerance kRates{1e-6, 1e-7};
 
 Outcome bottleneck(const Json& c, const Recorded& recorded) {
-  const auto rate = c.at("drop_rate").get<double>();
+  const double rate = c.at("drop_rate");
   const bool downsamples = c.at("downsample").get<bool>();
   const std::int64_t width = recorded.at("in.bn1.weight").numel();
   const auto block = std::make_shared<Bottleneck>(4, width, 4 * width, downsamples);
@@ -128,7 +128,7 @@ Outcome bottleneck(const Json& c, const Recorded& recorded) {
 
 Outcome sample_drop(const Json& c, const Recorded& recorded) {
   Dropped block;
-  const auto rate = c.at("sample_drop_rate").get<double>();
+  const double rate = c.at("sample_drop_rate");
   block.set_drop(rate, ResidualBlock::Drop::SAMPLE);
   seed_like(c, 1 - rate);
   return judge_tensor(c, recorded.at("out"), block.forward(recorded.at("in.input")));
@@ -153,7 +153,7 @@ struct Blocks {
 
 StochasticDepthOptions options_of(const Json& c) {
   return {
-      .drop_rate = c.at("drop_rate").get<double>(),
+      .drop_rate = c.at("drop_rate"),
       .drop_distribution = c.at("drop_distribution") == "linear" ? DropDistribution::LINEAR : DropDistribution::UNIFORM,
       .drop_warmup = Time::parse(c.value("drop_warmup", "0dur"))};
 }

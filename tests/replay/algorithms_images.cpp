@@ -63,8 +63,7 @@ Outcome cutmix_batch(const Json& c, const Recorded& tensors) {
 }
 
 Outcome cutmix_boxes(const Json& c, const Recorded&) {
-  Json recorded = Json::array(), got = Json::array();
-  for (const Json& row : c.at("rows")) {
+  return judge_rows(c, image_rules(), [](const Json& row) -> RecordedAndGot {
     const auto rows = row.at("W").get<std::int64_t>(), columns = row.at("H").get<std::int64_t>();
     bool is_row = true;
     const CutMixBox box = algorithms::cutmix_box(
@@ -73,10 +72,8 @@ Outcome cutmix_boxes(const Json& c, const Recorded&) {
         });
     const at::Tensor images = at::zeros({1, 1, rows, columns});
     const double kept = algorithms::cutmix_batch(images, at::zeros({1}), at::zeros({1}, at::kLong), box).kept;
-    recorded.push_back({row.at("bbox"), row.at("adjusted_lambda")});
-    got.push_back({box_to_json(box), kept});
-  }
-  return judge(c, recorded, got, image_rules());
+    return {{row.at("bbox"), row.at("adjusted_lambda")}, {box_to_json(box), kept}};
+  });
 }
 
 Outcome colout_batch(const Json& c, const Recorded& tensors) {
@@ -138,10 +135,10 @@ class BareRun {
 
 Outcome progressive_resizing(const Json& c, const Recorded&) {
   const Json& given = c.at("params");
-  algorithms::ProgressiveResizing algorithm({.initial_scale = given.at("initial_scale").get<double>(),
-                                             .finetune_fraction = given.at("finetune_fraction").get<double>(),
-                                             .delay_fraction = given.at("delay_fraction").get<double>(),
-                                             .size_increment = given.at("size_increment").get<std::int64_t>()});
+  algorithms::ProgressiveResizing algorithm({.initial_scale = given.at("initial_scale"),
+                                             .finetune_fraction = given.at("finetune_fraction"),
+                                             .delay_fraction = given.at("delay_fraction"),
+                                             .size_increment = given.at("size_increment")});
   const auto size = c.at("input_size").get<std::vector<std::int64_t>>();
   BareRun bare(c, 2);
   Json rows = Json::array(), logged = Json::object();
@@ -177,19 +174,18 @@ Outcome set_batch_sequence_length(const Json& c, const Recorded& tensors) {
     batch.set(name, tensors.at("in." + name));
     recorded[name] = to_json(tensors.at("out." + name));
   }
-  const Batch got =
-      algorithms::set_batch_sequence_length(batch, c.at("curr_seq_len").get<std::int64_t>(),
-                                            {.truncate = c.at("truncate").get<bool>(),
-                                             .preserve_end_of_sequence = c.at("preserve_end_of_sequence").get<bool>()});
+  const Batch got = algorithms::set_batch_sequence_length(
+      batch, c.at("curr_seq_len").get<std::int64_t>(),
+      {.truncate = c.at("truncate"), .preserve_end_of_sequence = c.at("preserve_end_of_sequence")});
   return judge(c, recorded, tensors_of(got), image_rules());
 }
 
 Outcome seq_length_warmup(const Json& c, const Recorded&) {
   const Json& given = c.at("params");
-  algorithms::SeqLengthWarmup algorithm({.duration = given.at("duration").get<double>(),
-                                         .min_seq_length = given.at("min_seq_length").get<std::int64_t>(),
-                                         .max_seq_length = given.at("max_seq_length").get<std::int64_t>(),
-                                         .step_size = given.at("step_size").get<std::int64_t>(),
+  algorithms::SeqLengthWarmup algorithm({.duration = given.at("duration"),
+                                         .min_seq_length = given.at("min_seq_length"),
+                                         .max_seq_length = given.at("max_seq_length"),
+                                         .step_size = given.at("step_size"),
                                          .truncate = given.value("truncate", true)});
   const auto shape = c.at("batch_shape").get<std::vector<std::int64_t>>();
   BareRun bare(c, shape.front());
@@ -207,16 +203,11 @@ Outcome seq_length_warmup(const Json& c, const Recorded&) {
 }
 
 Outcome should_selective_backprop(const Json& c, const Recorded&) {
-  Json recorded = Json::array(), got = Json::array();
-  for (const Json& row : c.at("rows")) {
-    recorded.push_back(row.at("result"));
-    got.push_back(algorithms::should_selective_backprop(row.at("current_duration").get<double>(),
-                                                        row.at("batch_idx").get<std::int64_t>(),
-                                                        {.start = row.at("start").get<double>(),
-                                                         .end = row.at("end").get<double>(),
-                                                         .interrupt = row.at("interrupt").get<std::int64_t>()}));
-  }
-  return judge(c, recorded, got, image_rules());
+  return judge_rows(c, image_rules(), [](const Json& row) -> RecordedAndGot {
+    return {row.at("result"), algorithms::should_selective_backprop(
+                                  row.at("current_duration"), row.at("batch_idx"),
+                                  {.start = row.at("start"), .end = row.at("end"), .interrupt = row.at("interrupt")})};
+  });
 }
 
 // The recorded classifier: linear, or of images.
@@ -234,12 +225,12 @@ nn::Sequential recorded_net(const Recorded& tensors) {
 
 Outcome select_using_loss(const Json& c, const Recorded& tensors) {
   const at::Tensor input = tensors.at("in.input"), target = tensors.at("in.target");
-  const auto keep = c.at("keep").get<double>();
+  const double keep = c.at("keep");
   at::Tensor losses;
   algorithms::SelectiveBackprop algorithm({.start = 0,
                                            .end = 1,
                                            .keep = keep,
-                                           .scale_factor = c.at("scale_factor").get<double>(),
+                                           .scale_factor = c.at("scale_factor"),
                                            .interrupt = 0,
                                            .loss = [&](const Outputs& outputs, const Batch& batch) {
                                              return losses = at::cross_entropy_loss(outputs.only(), batch["target"], {},
@@ -268,8 +259,7 @@ Outcome select_using_loss(const Json& c, const Recorded& tensors) {
 }
 
 Outcome gyro_dropout(const Json& c, const Recorded& tensors) {
-  const algorithms::GyroDropoutOptions options{
-      .p = c.at("p").get<double>(), .sigma = c.at("sigma").get<std::int64_t>(), .tau = c.at("tau").get<std::int64_t>()};
+  const algorithms::GyroDropoutOptions options{.p = c.at("p"), .sigma = c.at("sigma"), .tau = c.at("tau")};
   const std::int64_t period = algorithms::gyro_dropout_period(
       c.at("iters_per_epoch").get<std::int64_t>() * c.at("max_epoch").get<std::int64_t>(), options);
   Json recorded = {{"period", c.at("iter_num")}}, got = {{"period", period}};
@@ -301,7 +291,7 @@ Outcome gyro_dropout_statistics(const Json& c, const Recorded&) {
   const auto sigma = c.at("sigma").get<std::int64_t>(), tau = c.at("tau").get<std::int64_t>();
   nn::Sequential model{nn::Dropout()};
   const auto position = std::make_shared<algorithms::GyroDropoutPosition>();
-  algorithms::gyro_dropout(*model, {.p = c.at("p").get<double>(), .sigma = sigma, .tau = tau}, position);
+  algorithms::gyro_dropout(*model, {.p = c.at("p"), .sigma = sigma, .tau = tau}, position);
   double kept = 0;
   for (; position->round < sigma / tau; ++position->round)
     kept += model->forward(at::ones({tau, c.at("features").get<std::int64_t>()}))

@@ -87,8 +87,8 @@ Outcome squeeze_excite_2d(const Json& c, const Recorded& recorded) {
 Outcome apply_squeeze_excite(const Json& c, const Recorded& recorded) {
   nn::Sequential model{conv(3, 8, 3, 0), nn::ReLU(), conv(8, 16, 3, 0),
                        Layer(nn::Sequential(conv(16, 16, 1, 0, 1, /*bias=*/false))), nn::Flatten()};
-  const algorithms::SqueezeExciteOptions options{.latent_channels = c.at("latent_channels").get<double>(),
-                                                 .min_channels = c.at("min_channels").get<std::int64_t>()};
+  const algorithms::SqueezeExciteOptions options{.latent_channels = c.at("latent_channels"),
+                                                 .min_channels = c.at("min_channels")};
   const Json before = modules_of(*model);
   algorithms::squeeze_excite(*model, options);
   fill(*model, recorded.below("in.after_surgery."));
@@ -131,8 +131,8 @@ Outcome apply_weight_standardization(const Json& c, const Recorded& recorded) {
   nn::Sequential model{conv(2, 4, 3, 1), nn::ReLU(), conv(4, 6, 3, 0, 1, /*bias=*/false), nn::Flatten(),
                        nn::Linear(96, 3)};
   fill(*model, recorded.below("in."));
-  const Replacements done = algorithms::weight_standardization(
-      *model, {.n_last_layers_ignore = c.at("n_last_layers_ignore").get<std::int64_t>()});
+  const Replacements done =
+      algorithms::weight_standardization(*model, {.n_last_layers_ignore = c.at("n_last_layers_ignore")});
   return judge(c, {c.at("count"), set_of(c.at("state_dict_keys_after")), to_json(recorded.at("out"))},
                {done.made.size(), keys_of(*model), to_json(model->forward(recorded.at("in.input")))}, model_rules(),
                Tolerance{1e-4, 1e-4});
@@ -177,28 +177,25 @@ Outcome factorize_conv2d(const Json& c, const Recorded& recorded) {
 }
 
 Outcome factorize_ranks(const Json& c, const Recorded&) {
-  Json want = Json::array(), got = Json::array();
-  for (const Json& row : c.at("rows")) {
+  return judge_rows(c, model_rules(), [](const Json& row) -> RecordedAndGot {
     const auto in = row.at("in").get<std::int64_t>(), out = row.at("out").get<std::int64_t>();
     // A kernel size that is one number was taken for the number of its elements.
     const Json& kernel = row.at("kernel_size");
     const std::int64_t size = algorithms::clean_latent_size(row.at("latent_size").get<double>(), in, out),
                        most = algorithms::max_rank_with_possible_speedup(
                            in, out, kernel.is_null() ? 1 : kernel.get<std::int64_t>());
-    want.push_back({row.at("clean_latent_size"), row.at("max_rank_with_possible_speedup")});
-    got.push_back({size, most});
-  }
-  return judge(c, want, got, model_rules());
+    return {{row.at("clean_latent_size"), row.at("max_rank_with_possible_speedup")}, {size, most}};
+  });
 }
 
 Outcome apply_factorization(const Json& c, const Recorded& recorded) {
   nn::Sequential model{conv(3, 8, 3, 1), nn::ReLU(),          conv(8, 16, 3, 1, 2),
                        nn::Flatten(),    nn::Linear(256, 20), nn::Linear(nn::LinearOptions(20, 10).bias(false))};
   const Json before = modules_of(*model);
-  algorithms::factorize(*model, {.min_channels = c.at("min_channels").get<std::int64_t>(),
-                                 .latent_channels = c.at("latent_channels").get<double>(),
-                                 .min_features = c.at("min_features").get<std::int64_t>(),
-                                 .latent_features = c.at("latent_features").get<double>()});
+  algorithms::factorize(*model, {.min_channels = c.at("min_channels"),
+                                 .latent_channels = c.at("latent_channels"),
+                                 .min_features = c.at("min_features"),
+                                 .latent_features = c.at("latent_features")});
   Json shapes = Json::object();
   for (const auto& one : model->named_parameters()) shapes[one.key()] = one.value().sizes().vec();
   fill(*model, recorded.below("in.after_surgery."));
@@ -209,12 +206,9 @@ Outcome apply_factorization(const Json& c, const Recorded& recorded) {
 }
 
 Outcome alibi_slopes(const Json& c, const Recorded&) {
-  Json want = Json::array(), got = Json::array();
-  for (const Json& row : c.at("rows")) {
-    want.push_back(row.at("slopes"));
-    got.push_back(algorithms::alibi_head_slopes(row.at("n_heads").get<std::int64_t>()));
-  }
-  return judge(c, want, got, model_rules());
+  return judge_rows(c, model_rules(), [](const Json& row) -> RecordedAndGot {
+    return {row.at("slopes"), algorithms::alibi_head_slopes(row.at("n_heads"))};
+  });
 }
 
 Outcome register_alibi(const Json& c, const Recorded& recorded) {
@@ -239,11 +233,11 @@ struct Wide final : FeedForward {
 
 // What follows the gated layer is BERT's own, under BERT's names.
 Outcome gated_output(const Json& c, const Recorded& recorded) {
-  const auto width = c.at("d_embed").get<std::int64_t>();
+  const std::int64_t width = c.at("d_embed");
   nn::Sequential model{Layer(std::make_shared<Wide>(width, c.at("d_ff").get<std::int64_t>()))};
   algorithms::gated_linear_units(*model, {.act_fn = c.at("act_fn").get<std::string>(),
-                                          .gated_layer_bias = c.at("gated_layer_bias").get<bool>(),
-                                          .non_gated_layer_bias = c.at("non_gated_layer_bias").get<bool>()});
+                                          .gated_layer_bias = c.at("gated_layer_bias"),
+                                          .non_gated_layer_bias = c.at("non_gated_layer_bias")});
   model->to(at::kDouble);
   nn::Module& layer = *model->children().at(0);
   fill(layer, recorded.below("in."));

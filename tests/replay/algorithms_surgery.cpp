@@ -44,7 +44,7 @@ Outcome blur_conv2d(const Json& c, const Recorded& recorded) {
                             .padding(spec.at("padding").get<std::int64_t>())
                             .bias(spec.value("bias", true)));
   nn::Sequential model{conv};
-  algorithms::blurpool(*model, {.blur_first = c.at("blur_first").get<bool>(), .min_channels = 1});
+  algorithms::blurpool(*model, {.blur_first = c.at("blur_first"), .min_channels = 1});
   const at::NoGradGuard no_grad;
   Json keys = Json::array();
   for (const auto& buffer : model->named_buffers()) keys.push_back(buffer.key().substr(2));
@@ -75,7 +75,7 @@ Outcome ghost_batchnorm(const Json& c, const Recorded& recorded) {
   const at::Tensor weight = recorded.at("in.weight");
   nn::Sequential model =
       batch_norm(c.at("batchnorm").get<std::string>(), weight.numel(), c.at("batchnorm_kwargs").value("momentum", 0.1));
-  algorithms::ghost_batchnorm(*model, {.ghost_batch_size = c.at("ghost_batch_size").get<std::int64_t>()});
+  algorithms::ghost_batchnorm(*model, {.ghost_batch_size = c.at("ghost_batch_size")});
   model->to(at::kDouble);
   const at::NoGradGuard no_grad;
   for (const auto& one : model->named_parameters()) one.value().copy_(recorded.at("in." + one.key().substr(12)));

@@ -76,13 +76,10 @@ Json swa_of(const Json& arguments) {
 }
 
 Outcome construct(const Json& c, Json (*of)(const Json& arguments)) {
-  Json recorded = Json::array(), got = Json::array();
-  for (const Json& row : c.at("rows")) {
+  return judge_rows(c, training_algorithm_rules(), [&](const Json& row) -> RecordedAndGot {
     const Json want = with_short_times(without_message(row.at("result")));
-    recorded.push_back(want);
-    got.push_back(result_of(want, [&] { return of(row.at("kwargs")); }));
-  }
-  return judge(c, recorded, got, training_algorithm_rules());
+    return {want, result_of(want, [&] { return of(row.at("kwargs")); })};
+  });
 }
 
 bool is_count(const at::Tensor& tensor) { return !tensor.is_floating_point(); }
@@ -116,13 +113,11 @@ Outcome compute_ema(const Json& c, const Recorded& recorded) {
 }
 
 Outcome freeze_schedule(const Json& c, const Recorded&) {
-  Json want = Json::array(), got = Json::array();
-  for (const Json& row : c.at("rows")) {
-    want.push_back(row.at("result"));
-    got.push_back(algorithms::freeze_schedule(
-        row.at("current_duration"), {.freeze_start = row.at("freeze_start"), .freeze_level = row.at("freeze_level")}));
-  }
-  return judge(c, want, got, {});
+  return judge_rows(c, {}, [](const Json& row) -> RecordedAndGot {
+    return {row.at("result"),
+            algorithms::freeze_schedule(row.at("current_duration"), {.freeze_start = row.at("freeze_start"),
+                                                                     .freeze_level = row.at("freeze_level")})};
+  });
 }
 
 struct Tree final : nn::Module {

@@ -21,6 +21,7 @@
 #include "composer/data/in_memory.h"
 #include "composer/models/classifier.h"
 #include "composer/net/remote_store.h"
+#include "composer/util/counts.h"
 #include "tests/replay/algorithms.h"
 #include "tests/replay/errors.h"
 #include "tests/replay/program.h"
@@ -255,17 +256,13 @@ Outcome run_files(const Json& c, const Context& context) {
 }
 
 Outcome run_names(const Json& c) {
-  Json recorded = Json::array(), got = Json::array();
-  for (const Json& row : c["rows"]) {
+  return judge_rows(c, {}, [](const Json& row) -> RecordedAndGot {
     Timestamp t;
-    const Json& at = row["timestamp"];
-    t.iteration = at["iteration"], t.epoch = at["epoch"], t.batch = at["batch"], t.sample = at["sample"];
-    t.token = at["token"], t.batch_in_epoch = at["batch_in_epoch"], t.sample_in_epoch = at["sample_in_epoch"];
-    t.token_in_epoch = at["token_in_epoch"];
-    recorded.push_back(row["result"]);
-    got.push_back(saving::format_name(row["format"].get<std::string>(), row["run_name"].get<std::string>(), &t));
-  }
-  return judge(c, recorded, got, {});
+    for (const util::Count& count : util::kCounts)
+      if (row["timestamp"].contains(count.name)) t.*count.field = row["timestamp"][count.name];
+    return {row["result"],
+            saving::format_name(row["format"].get<std::string>(), row["run_name"].get<std::string>(), &t)};
+  });
 }
 
 // Backend, bucket and path.
@@ -292,7 +289,7 @@ Rules uri_rules() {
            .ours =
                [](Json& expected, const Json&) {
                  for (Json& row : expected) {
-                   const auto uri = row["uri"].get<std::string>();
+                   const std::string uri = row["uri"];
                    const auto backend = row["result"][0].get<std::string>();
                    if (backend.empty() || backend == "s3") continue;
                    row["result"] = uri.find("://") == std::string::npos ? Json{"", "", uri} : Json("error");
@@ -308,7 +305,7 @@ Outcome run_parse_uri(const Json& c) {
 }
 
 Outcome run_checkpoints(const Json& c, const Context& context) {
-  const auto kind = c["kind"].get<std::string>();
+  const std::string kind = c["kind"];
   if (kind == "files") return run_files(c, context);
   if (kind == "resume") return run_resume(c, context);
   if (kind == "keys") return run_keys(c, context);

@@ -226,7 +226,7 @@ Rules keys_rules() {
 
 Outcome run_keys(const Json& c, const Context& context) {
   const test::Sandbox sandbox;
-  const auto folder = c["config"]["trainer"].at("save_folder").get<std::string>();
+  const std::string folder = c["config"]["trainer"].at("save_folder");
   const Json ran = run_once(c["config"], context, c);
   if (!ran["error"].is_null()) return wrong("the run failed: " + ran.dump());
   Json recorded;

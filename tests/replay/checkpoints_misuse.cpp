@@ -31,7 +31,7 @@ std::optional<std::pair<std::string, Json>> assignment_of(const std::string& not
 // "autoresume without ARGUMENT": the argument.
 std::string missing_for_autoresume(const Json& c) {
   static const std::regex form("autoresume without (\\w+)");
-  const auto note = c["note"].get<std::string>();
+  const std::string note = c["note"];
   std::smatch match;
   return std::regex_match(note, match, form) ? match[1].str() : "";
 }
@@ -86,7 +86,7 @@ Json save_without_folder(const Context& context) {
 }
 
 Json commit(const Json& c, const Context& context) {
-  const auto note = c["note"].get<std::string>();
+  const std::string note = c["note"];
   if (const auto assignment = assignment_of(note)) return fit_with(assignment->first, assignment->second, context);
   if (const std::string name = missing_for_autoresume(c); !name.empty()) return resume_without(name, context);
   if (note == "unknown format variable") return fit_with("save_filename", "ba{batch}-{foo}", context);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -50,6 +51,19 @@ std::optional<std::string> first_difference(const Json& want, const Json& got, T
 
 // Equal to the recording, or else to what the rules that match the case make of it (one after another), or wrong.
 Outcome judge(const Json& c, const Json& recorded, const Json& got, const Rules& rules, Tolerance tolerance = {});
+
+// What was recorded for a row of a case, and what came out.
+using RecordedAndGot = std::pair<Json, Json>;
+template <class Replay>
+Outcome judge_rows(const Json& c, const Rules& rules, Replay&& replay) {
+  Json recorded = Json::array(), got = Json::array();
+  for (const Json& row : c.at("rows")) {
+    RecordedAndGot both = replay(row);
+    recorded.push_back(std::move(both.first));
+    got.push_back(std::move(both.second));
+  }
+  return judge(c, recorded, got, rules);
+}
 
 // A double as recordings write it: a number, or "nan", "inf", "-inf".
 Json number(double value);

@@ -21,7 +21,7 @@ Context::Tensors Recorded::below(const std::string& beginning) const {
 const Json& RandomLog::next_of(const std::vector<std::string>& functions) {
   if (is_used_up()) throw std::runtime_error("more random numbers were drawn than recorded");
   const Json& draw = log_.at(next_++);
-  const auto function = draw.at("fn").get<std::string>();
+  const std::string function = draw.at("fn");
   if (std::ranges::find(functions, function) == functions.end())
     throw std::runtime_error(function + " was recorded, asked for is " + functions.front());
   return draw;

@@ -13,7 +13,7 @@ optim::ScheduleContext start_of(const Json& c) {
   const Json& run = c["run"];
   optim::ScheduleContext context{.max_duration = Time::parse(run["max_duration"].get<std::string>()),
                                  .scale_schedule_ratio = c["ssr"]};
-  if (!run["dataloader_len"].is_null()) context.dataloader_len = run["dataloader_len"].get<std::int64_t>();
+  if (!run["dataloader_len"].is_null()) context.dataloader_len = run["dataloader_len"];
   return context;
 }
 

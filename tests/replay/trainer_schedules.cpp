@@ -79,7 +79,7 @@ Json with_our_schedule(Json c) {
   if (torch.is_null()) return c;
   const bool every_batch = c["trainer"].value("step_schedulers_every_batch", false);
   const auto time = [&](const Json& calls) { return std::to_string(calls.get<int>()) + (every_batch ? "ba" : "ep"); };
-  const auto kind = torch.at("class").get<std::string>();
+  const std::string kind = torch.at("class");
   Json ours;
   if (kind == "StepLR") {
     ours = {{"class", "StepScheduler"}, {"step_size", time(torch["step_size"])}, {"gamma", torch["gamma"]}};

@@ -65,7 +65,7 @@ class RecordedModel final : public models::Classifier {
 };
 
 std::shared_ptr<Model> make_model(const Json& config, const Context::Tensors& data) {
-  const auto name = config.at("model").get<std::string>();
+  const std::string name = config.at("model");
   auto model = std::make_shared<RecordedModel>(make_net(name), config.value("loss_mode", ""));
   const at::NoGradGuard no_grad;
   const std::string prefix = "init." + name + ".", module = "module.";
