@@ -1,22 +1,9 @@
 #pragma once
-#include <cstdint>
-#include <exception>
-#include <functional>
-#include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "composer/core/error.h"
-#include "composer/core/run.h"
-#include "composer/core/state_dict.h"
-#include "composer/dist/world.h"
 #include "composer/optim/parameter_group.h"
-#include "composer/step/feed.h"
 #include "composer/step/model_settings.h"
 #include "composer/step/train_step.h"
 #include "composer/step/weights_in_use.h"
@@ -41,7 +28,6 @@
 #include "composer/trainer/training_data.h"
 #include "composer/trainer/training_time.h"
 #include "composer/trainer/tuning.h"
-#include "composer/util/own_random.h"
 
 namespace composer {
 
@@ -120,16 +106,6 @@ struct Trainer::Impl {
                                    .data = data,
                                    .rates = rates}};
   std::optional<Fit> fit;  // between begin() and end()
-  CallGuard guard{{.calls = calls,
-                   .ranks = ranks,
-                   .state = state,
-                   .engine = engine,
-                   .logger = logger,
-                   .process = process,
-                   .tuning = tuning,
-                   .fits = fits,
-                   .fit = fit,
-                   .abandon_fit = [this] { abandon_fit(); }}};
   TrainingTime time{state, logger, ranks, rates, fits, fit};
   Stopping stopping{ranks, state, time, replicas};
   Events events{state, ranks, calls, engine};
@@ -146,6 +122,16 @@ struct Trainer::Impl {
                              .stopping = stopping,
                              .fit = fit},
                             {options.inference_mode, options.fold_batch_norms || options.tune}};
+  CallGuard guard{{.calls = calls,
+                   .ranks = ranks,
+                   .state = state,
+                   .engine = engine,
+                   .logger = logger,
+                   .process = process,
+                   .tuning = tuning,
+                   .fits = fits,
+                   .fit = fit,
+                   .abandon_fit = [this] { abandon_fit(); }}};
   std::optional<TrainerRun> run;  // unset: this one only tries
   Checkpoints checkpoints;
   WeightsInUse weights_in_use{state, engine};

@@ -65,7 +65,7 @@ void Trainer::Impl::begin() {
 // What was due when a signal or an error ended the fit before.
 void Trainer::Impl::make_up() {
   evaluation.run(evaluations.pending());
-  // Whoever loads another state meanwhile owes nothing any more.
+  // Whoever loads another state meanwhile has left nothing to do.
   if (fits.unfinished && fits.unfinished->from == Unfinished::END) fire_end(fits.unfinished->ended);
   if (fits.unfinished && fits.unfinished->from == Unfinished::EVALUATIONS) evaluate_if_due(fits.unfinished->ended);
   if (fits.unfinished) checkpoint(fits.unfinished->checkpoint);
@@ -187,7 +187,8 @@ void Trainer::Impl::end() {
 }
 
 void Trainer::Impl::fire_end(Event event) {
-  if (fits.unfinished) fits.unfinished->from = Unfinished::EVALUATIONS;  // it is not fired again, also if a callback throws
+  if (fits.unfinished)
+    fits.unfinished->from = Unfinished::EVALUATIONS;  // it is not fired again, also if a callback throws
   events.fire(event);
 }
 

@@ -81,12 +81,19 @@ TrainerOptions unwatched(TrainerOptions options) {
   return options;
 }
 
+// Nobody asks it to stop who asks the run, and there is no run to save.
+State of_trial(State state) {
+  state.stop = Stop();
+  state.run = {};
+  return state;
+}
+
 }  // namespace
 
 Trainer::Impl::Impl(const Impl& other, ForTrial)
     : options(unwatched(other.options)),
       ranks(other.ranks),
-      state(other.state),
+      state(of_trial(other.state)),
       process(other.process),
       rates(other.rates.of_trial()),
       logger(state, {}),
@@ -95,8 +102,6 @@ Trainer::Impl::Impl(const Impl& other, ForTrial)
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
       checkpoints(options, ranks, state, replicas, {}, {}),
       engine(state, logger, other.engine, Engine::ForTrial{}) {
-  state.stop = Stop();
-  state.run = {};
   if (!ranks.alone() || ranks.has_shards()) train_step.ranks().join(state, ranks.shared_world(), ranks.options());
   train_step.set_microbatch_size(other.train_step.microbatch_size(), options.microbatch_memory);
 }

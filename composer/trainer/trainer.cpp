@@ -127,11 +127,12 @@ Trainer::Impl::Impl(TrainerOptions given)
       process{.random = OwnRandom(state.device, options.seed), .settings = settings_of(options, state.device)},
       logger(state, destinations(options.loggers)),
       train_step(state, logger, options.accumulate_train_batch_on_tokens),
-      run(std::in_place, needs_of_run(), stopping.signals(), options.grace_period),
-      checkpoints(options, ranks, state, replicas, resumption,
-                  {.whole_optimizer =
-                       [this] { return train_step.ranks().optimizer_shards()->gather(own_optimizer(state, train_step)); },
-                   .own_part = [this] { return own_part(state, train_step, engine, options.save_ignore_keys); }}),
+      run(std::in_place, needs_of_run(), options.grace_period),
+      checkpoints(
+          options, ranks, state, replicas, resumption,
+          {.whole_optimizer =
+               [this] { return train_step.ranks().optimizer_shards()->gather(own_optimizer(state, train_step)); },
+           .own_part = [this] { return own_part(state, train_step, engine, options.save_ignore_keys); }}),
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   if (!ranks.alone() || ranks.has_shards()) join_ranks();
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
@@ -177,8 +178,8 @@ TrainerRun::Needs Trainer::Impl::needs_of_run() {
           .calls = calls,
           .replicas = replicas,
           .evaluation = evaluation,
-          .stopping = stopping,
-          .time = time};
+          .time = time,
+          .stopping = stopping};
 }
 
 void Trainer::Impl::join_ranks() {

@@ -20,7 +20,6 @@
 #include "composer/trainer/evaluation_loop.h"
 #include "composer/trainer/fit.h"
 #include "composer/trainer/loading.h"
-#include "composer/trainer/progress.h"
 #include "composer/trainer/replicas.h"
 #include "composer/trainer/run_state.h"
 #include "composer/trainer/signals.h"
@@ -33,9 +32,12 @@ namespace composer {
 // What copies of the state share.
 class TrainerRun::Shared final : public Run, public ExchangeWatcher {
  public:
-  Shared(Needs needs, std::shared_ptr<const SignalWatch> signals, Seconds grace_period)
-      : of_(std::move(needs)), signals_(std::move(signals)), grace_period_(grace_period) {}
-  void close() { of_.reset(); }
+  Shared(const Needs& needs, Seconds grace_period)
+      : of_(needs), signals_(needs.stopping.signals()), grace_period_(grace_period) {}
+  void close() {
+    of_.reset();
+    signals_->end();
+  }
   void load_first() const { of().loader.load_first(); }
 
   StateDict snapshot(bool weights_only) const override {
@@ -100,22 +102,16 @@ class TrainerRun::Shared final : public Run, public ExchangeWatcher {
   const RunState& saved() const { return of().loader.run_state; }
 
   std::optional<Needs> of_;
-  std::shared_ptr<const SignalWatch> signals_;
+  std::shared_ptr<SignalWatch> signals_;
   Seconds grace_period_;
 };
 
-TrainerRun::TrainerRun(Needs needs, std::shared_ptr<SignalWatch> signals, Seconds grace_period)
-    : signals_(std::move(signals)) {
-  State& state = needs.loader.state;
-  shared_ = std::make_shared<Shared>(std::move(needs), signals_, grace_period);
-  state.run = std::shared_ptr<Run>(shared_);
+TrainerRun::TrainerRun(const Needs& needs, Seconds grace_period)
+    : shared_(std::make_shared<Shared>(needs, grace_period)) {
+  needs.loader.state.run = std::shared_ptr<Run>(shared_);
 }
 
 void TrainerRun::load_first() { shared_->load_first(); }
-
-void TrainerRun::close() {
-  shared_->close();
-  signals_->end();
-}
+void TrainerRun::close() { shared_->close(); }
 
 }  // namespace composer

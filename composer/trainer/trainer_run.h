@@ -10,7 +10,6 @@ namespace composer {
 class Calls;
 class EvaluationLoop;
 class ReplicaCheck;
-class SignalWatch;
 class Stopping;
 class TrainingTime;
 
@@ -24,20 +23,19 @@ class TrainerRun {
     const Calls& calls;
     ReplicaCheck& replicas;
     const EvaluationLoop& evaluation;
-    const Stopping& stopping;
     const TrainingTime& time;
+    const Stopping& stopping;
   };
-  TrainerRun(Needs needs, std::shared_ptr<SignalWatch> signals, Seconds grace_period);  // puts itself into state.run
+  TrainerRun(const Needs& needs, Seconds grace_period);  // puts itself into state.run
   ~TrainerRun() { close(); }
   TrainerRun(const TrainerRun&) = delete;
   TrainerRun& operator=(const TrainerRun&) = delete;
   void load_first();  // what the trainer begins with
-  void close();       // signals end as well
+  void close();
 
  private:
   class Shared;
   std::shared_ptr<Shared> shared_;
-  std::shared_ptr<SignalWatch> signals_;
 };
 
 }  // namespace composer
