@@ -4,7 +4,10 @@
 #include <vector>
 
 #include "composer/checkpoint/described_options.h"
+#include "composer/checkpoint/measured_values.h"
 #include "composer/checkpoint/name_format.h"
+#include "composer/checkpoint/save_schedule.h"
+#include "composer/checkpoint/saved_list.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/fit_outline.h"
@@ -45,8 +48,8 @@ CheckpointSaver::Memory CheckpointSaver::memory() const {
   if (!saver_) return before_;
   Memory memory{.folder = folder_,
                 .run_id = saver_->options().run_id,
-                .newest = saver_->newest(),
-                .batch = saver_->last_saved_batch()};
+                .newest = saver_->list().newest(),
+                .batch = saver_->schedule().last_batch()};
   saver_->save_state(memory.saver, run_->weights_version());
   return memory;
 }
@@ -79,15 +82,15 @@ void CheckpointSaver::open(const State& state) {
   } else {
     from.begins_again = id;
   }
-  saver_.emplace(std::move(options), saving::SaverOwner{.names = kNames}, state, from);
+  saver_ = std::make_unique<saving::RunSaver>(std::move(options), saving::SaverContext{.names = kNames}, state, from);
   run_ = &*state.run;
   if (goes_on) saver_->load_state(before_.saver, before_.batch, state.timestamp, loaded_weights_);
-  if (state.resumes || state.run->begins_again()) saver_->adopt_left(state, loaded_weights_);
+  if (state.resumes || state.run->begins_again()) saver_->adopt_unlisted(state, loaded_weights_);
   if (!state.resumes) return;
-  saver_->note_begun(state, loaded_weights_);
+  saver_->measured().go_on(state, loaded_weights_);
   const bool is_lost = before_.batch == state.timestamp.batch && !before_.newest.empty() &&
                        !std::filesystem::exists(saver_->options().folder / before_.newest);
-  if (goes_on && is_lost && run_->weights_version() == loaded_weights_) saver_->save(options_.filename, state);
+  if (goes_on && is_lost && run_->weights_version() == loaded_weights_) saver_->save(state);
 }
 
 void CheckpointSaver::init(const State&, Logger&) {
@@ -109,47 +112,47 @@ void CheckpointSaver::fit_start(const State& state, Logger&) {
 
 // What was measured since the last step, before the weights change.
 void CheckpointSaver::batch_start(const State& state, Logger&) {
-  if (saver_) saver_->note_step(state);
+  if (saver_) saver_->measured().before_step(state);
 }
 
 void CheckpointSaver::batch_end(const State& state, Logger&) {
-  if (saver_) saver_->note_trained(state);
+  if (saver_) saver_->measured().after_step(state);
 }
 
-void CheckpointSaver::batch_checkpoint(const State& state, Logger&) {
-  if (saver_) saver_->save_if_due(Event::BATCH_CHECKPOINT, state);
+void CheckpointSaver::save_if_due(Event event, const State& state) {
+  if (saver_ && saver_->is_due(event, state)) saver_->save(state);
 }
 
-void CheckpointSaver::epoch_checkpoint(const State& state, Logger&) {
-  if (saver_) saver_->save_if_due(Event::EPOCH_CHECKPOINT, state);
-}
+void CheckpointSaver::batch_checkpoint(const State& state, Logger&) { save_if_due(Event::BATCH_CHECKPOINT, state); }
+
+void CheckpointSaver::epoch_checkpoint(const State& state, Logger&) { save_if_due(Event::EPOCH_CHECKPOINT, state); }
 
 void CheckpointSaver::iteration_checkpoint(const State& state, Logger&) {
-  if (saver_) saver_->save_if_due(Event::ITERATION_CHECKPOINT, state);
+  save_if_due(Event::ITERATION_CHECKPOINT, state);
 }
 
 void CheckpointSaver::fit_end(const State& state, Logger&) {
   if (!saver_) return;
-  saver_->save_last(state);
-  saver_->note_metrics(state);
+  if (saver_->is_due_at_end(state)) saver_->save(state);
+  saver_->measured().take_metrics(state);
   saver_->wait();
   saver_->end_fit();
 }
 
 // The last evaluation of a fit comes after fit_end.
 void CheckpointSaver::eval_end(const State& state, Logger&) {
-  if (saver_) saver_->note_evaluation(state);
+  if (saver_) saver_->measured().after_evaluation(state);
 }
 
-void CheckpointSaver::eval_after_all(const State&, Logger&) { write_notes(); }
+void CheckpointSaver::eval_after_all(const State&, Logger&) { write_measured(); }
 void CheckpointSaver::eval_standalone_end(const State&, Logger&) {
   in_call_ = false;
-  write_notes();
+  write_measured();
 }
 
 // Outside of a fit: the process may end before the next checkpoint.
-void CheckpointSaver::write_notes() {
-  if (saver_ && !saver_->in_fit() && saver_->has_notes()) saver_->finish();
+void CheckpointSaver::write_measured() {
+  if (saver_ && !saver_->schedule().in_fit() && saver_->list().has_notes()) saver_->finish();
 }
 
 void CheckpointSaver::eval_standalone_start(const State&, Logger&) { in_call_ = true; }
@@ -164,7 +167,7 @@ void CheckpointSaver::run_fails(const std::exception_ptr&, const State&, Logger&
 void CheckpointSaver::close(const State& state, Logger&) {
   if (!saver_) return;
   saver_->finish();
-  saver_->tell_without_best(state);
+  saver_->warn_without_best(state);
 }
 
 std::vector<std::string> CheckpointSaver::saved_checkpoints() const {

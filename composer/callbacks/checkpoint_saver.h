@@ -63,13 +63,14 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback, public ErrorWatch
   };
   Memory memory() const;
   void open(const State& state);
-  void write_notes();
+  void save_if_due(Event event, const State& state);
+  void write_measured();
 
   CheckpointSaverOptions options_;
-  std::optional<saving::RunSaver> saver_;  // set once a fit has begun
-  const Run* run_ = nullptr;               // likewise: of the trainer, which outlives the saver
-  std::string folder_;                     // as the options name it
-  std::string absolute_folder_;            // at INIT, with its placeholders
+  std::unique_ptr<saving::RunSaver> saver_;  // null until a fit has begun
+  const Run* run_ = nullptr;                 // null until then; of the trainer, which outlives the saver
+  std::string folder_;                       // as the options name it
+  std::string absolute_folder_;              // at INIT, with its placeholders
   Memory before_;
   std::uint64_t loaded_weights_ = 0;  // those of the trainer's checkpoint, as state.run->weights_version()
   bool in_call_ = false;              // of eval() or predict()

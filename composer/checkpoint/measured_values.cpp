@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "composer/checkpoint/run_saver.h"
+#include "composer/checkpoint/save_schedule.h"
 #include "composer/checkpoint/saved_list.h"
 #include "composer/core/direction.h"
 #include "composer/core/error.h"
@@ -46,8 +47,9 @@ void check_best(std::string_view who, const Best& best, const FitOutline& fit, c
   warn(join(text, ". Until something sets it in state.metrics, no checkpoint is better than another"));
 }
 
-MeasuredValues::MeasuredValues(SavedList& list, std::optional<Best> best, OptionNames names)
-    : list_(&list), best_(std::move(best)), names_(names) {}
+MeasuredValues::MeasuredValues(SavedList& list, const SaveSchedule& schedule, std::optional<Best> best,
+                               OptionNames names)
+    : list_(&list), schedule_(&schedule), best_(std::move(best)), names_(names) {}
 
 void MeasuredValues::prefer(Better better) {
   if (best_ && !best_->better) list_->metric().prefer(better);
@@ -67,28 +69,30 @@ bool MeasuredValues::is_current(const State& state) const {
   return state.metrics.is_current(label, name);
 }
 
-void MeasuredValues::note_step(const State& state, bool is_saved) {
-  if (evaluated_ != 0) warn_of_lost_value(state, is_saved);
-  note_metrics(state);
+void MeasuredValues::before_step(const State& state) {
+  if (schedule_ && schedule_->in_fit() && evaluated_ != 0) warn_of_lost_value(state);
+  take_metrics(state);
 }
 
-void MeasuredValues::note_evaluation(const State& state) {
+void MeasuredValues::after_evaluation(const State& state) {
   if (!best_) return;
+  take_metrics(state);
+  if (!schedule_->in_fit()) return;
   const std::uint64_t weights = state.run->weights_version();
   if (is_current(state)) evaluated_ = weights;
 }
 
-void MeasuredValues::note_metrics(const State& state) {
-  if (!list_->lacks_value(state.timestamp.batch)) return;
+void MeasuredValues::take_metrics(const State& state) {
+  if (!best_ || !list_->lacks_value(state.timestamp.batch)) return;
   measured_ = state.run->weights_version();
   if (!is_current(state)) return;  // the others are not worth reading
   ask_direction(state);
   list_->add_metrics(measured_, current_metrics(state));
 }
 
-void MeasuredValues::note_trained(const State& state) {
-  begun_ = 0;
-  if (!state.previous_timestamp || !list_->lacks_value(state.previous_timestamp->batch)) return;
+void MeasuredValues::after_step(const State& state) {
+  of_program_ = 0;
+  if (!best_ || !state.previous_timestamp || !list_->lacks_value(state.previous_timestamp->batch)) return;
   const auto [label, name] = split(best_->metric);
   const auto of_label = state.metrics.all().find(label);
   if (label != state.dataloader_label || of_label == state.metrics.all().end()) return;
@@ -102,19 +106,19 @@ void MeasuredValues::note_trained(const State& state) {
   list_->add_metrics(measured_, metrics);
 }
 
-void MeasuredValues::note_begun(const State& state, std::uint64_t loaded) {
+void MeasuredValues::go_on(const State& state, std::uint64_t loaded) {
   const std::uint64_t now = state.run->weights_version();
-  begun_ = now == loaded ? 0 : now;
+  of_program_ = now == loaded ? 0 : now;
 }
 
 // Those that the program has set before it goes on are its own affair.
-void MeasuredValues::warn_of_lost_value(const State& state, bool is_saved) {
+void MeasuredValues::warn_of_lost_value(const State& state) {
   const std::uint64_t evaluated = std::exchange(evaluated_, 0);
-  if (evaluated == begun_ || list_->has_weights(evaluated)) return;
+  if (evaluated == of_program_ || list_->has_weights(evaluated)) return;
   if (std::exchange(warned_, true)) return;
   const std::string what = join(names_.name("best"), ": ", best_->metric, " after batch ", state.timestamp.batch,
                                 " is that of weights which no checkpoint has, because ");
-  if (is_saved)
+  if (schedule_->last_batch() == state.timestamp.batch)
     warn(join(what, "an algorithm has changed them, or those for evaluation, since ", list_->newest(),
               " was saved. Such a checkpoint has no value, and is never the best. Save after the algorithm, with ",
               "save_interval = \"1ep\" if it acts at the end of epochs"));
@@ -123,7 +127,7 @@ void MeasuredValues::warn_of_lost_value(const State& state, bool is_saved) {
               "intervals"));
 }
 
-void MeasuredValues::tell_without_best(const State& state) const {
+void MeasuredValues::warn_without_best(const State& state) const {
   if (!best_ || warned_ || list_->has_value()) return;
   if (state.max_duration && !state.timestamp.reached(*state.max_duration)) return;  // the run goes on
   warn(join(names_.name("best"), ": had no effect, because no checkpoint has a value of ", best_->metric,

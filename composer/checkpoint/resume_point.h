@@ -12,8 +12,8 @@ namespace composer::saving {
 // ids are of one listing: what comes there later is another process's.
 struct ResumePoint {
   std::optional<Found> found;  // unset: there is none
-  std::optional<std::set<std::string>>
-      seen;                       // ids of the checkpoints; unset: a plug-in's folder, or a mirror may bring more
+  // Ids of the checkpoints there. Unset: nobody looked, or a mirror may bring more.
+  std::optional<std::set<std::string>> seen;
   std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are its own
 };
 

@@ -95,15 +95,15 @@ void RunFolder::unlock() {
   locks_ = false;
 }
 
-void RunFolder::lock_between_fits() try {
+RunFolder::ShortLock RunFolder::lock_between_fits() {
+  if (lock_) return {};
+  ShortLock locked(this);
   lock();
-  if (!lock_) return;
+  if (!lock_) return locked;
   check_newest();
   for (const Found& found : all_seen())
     if (run_.goes_back && found.manifest.run_id == saver_.options().run_id) saver_.list().count_from(found.manifest);
-} catch (...) {
-  unlock();
-  throw;
+  return locked;
 }
 
 // What fails is told when the checkpoint is written.

@@ -38,13 +38,18 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // Creates the folder, and locks it for the run. ConfigError if another process trains it. One that cannot be written
-  // is told by fail().
+  // Creates the folder, and locks it for the run. ConfigError if another process trains it. A folder that cannot be
+  // written is told by fail().
   void lock();
   void unlock();
-  // Outside of a fit: the same for one checkpoint, and throws CheckpointError if another trainer has written some since
-  // this one was made. What throws leaves the folder unlocked.
-  void lock_between_fits();
+  // Outside of a fit: locks it for one checkpoint, until the result is destroyed; null: a fit has the lock. Throws
+  // CheckpointError if another trainer has written checkpoints since this one was made. What throws leaves the folder
+  // unlocked.
+  struct Unlock {
+    void operator()(RunFolder* locked) const { locked->unlock(); }
+  };
+  using ShortLock = std::unique_ptr<RunFolder, Unlock>;
+  [[nodiscard]] ShortLock lock_between_fits();
   // Before a checkpoint is written: the folder may not have been there when the fit began.
   void lock_if_missed();
   bool is_locked() const { return lock_ != nullptr; }
@@ -70,7 +75,7 @@ class RunFolder {
  private:
   void make_and_lock();
   std::vector<Found> all() const;
-  // The same. Throws CheckpointError if another trainer has written one of the run since this was made.
+  // All that is there. Throws CheckpointError if another trainer has written one of the run since this was made.
   std::vector<Found> all_seen() const;
 
   Saver& saver_;

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +27,7 @@ class CheckpointWriter;
 class MeasuredValues;
 class RunFolder;
 class SaveSchedule;
+class SavedList;
 class Saver;
 
 // Which checkpoints of a run are written, and where, as users choose it: the options of CheckpointSaver, and those of a
@@ -48,7 +48,7 @@ struct RunSaverOptions {
 };
 
 // What a trainer or a plug-in adds to these.
-struct SaverOwner {
+struct SaverContext {
   OptionNames names = {};  // what errors and warnings call the options
   bool goes_back = false;  // a run may resume from an older checkpoint: later ones are deleted when the fit begins
   std::shared_ptr<Mirror> mirror = {};
@@ -67,76 +67,51 @@ COMPOSER_EXPORT void check_best(std::string_view who, const Best& best, const Fi
 class COMPOSER_EXPORT RunSaver {
  public:
   // Does not write. A relative folder is one of the present working directory.
-  RunSaver(RunSaverOptions options, SaverOwner owner, const State& state, const ResumePoint& from = {});
+  RunSaver(RunSaverOptions options, SaverContext context, const State& state, const ResumePoint& from = {});
   ~RunSaver();
-  RunSaver(RunSaver&&) noexcept;
-  RunSaver& operator=(RunSaver&&) noexcept;
 
   // Before the first batch of that fit of the program: locks the folder for the run, then prepare(). ConfigError if
   // another process trains it; CheckpointError if the run has been continued elsewhere: its newest checkpoint in the
   // folder is neither the one that it resumes from nor one of this saver's.
   void begin_fit(const State& state, std::int64_t number);
-  void end_fit();  // unlocks the folder
-  bool in_fit() const { return in_fit_; }
+  void end_fit();                                        // unlocks the folder
   std::int64_t fit() const { return fit_.value_or(0); }  // the one that was begun last
-  void count_from_zero();                                // time is reset
   // Checks what would prevent a later checkpoint from being written. Throws ConfigError for conflicting checkpoints of
   // other runs, and for names and tensors that cannot be saved; CheckpointError for a folder that cannot be written, or
   // warns under OnFailure::CONTINUE. Then deletes checkpoints that a killed process should have deleted.
   void prepare(const State& state);
-  void save_if_due(Event event, const State& state);  // at a *_CHECKPOINT event
-  void save_last(const State& state);  // at the end of a fit: saves unless that batch was saved or saving is off
-  // The same in two steps: save_periodic() if one of the others is true.
-  bool is_due(Event event, const State& state);
-  bool is_due_last(const State& state);
-  void save_periodic(const State& state) { save(options_.filename, state); }
-  std::string open_parts(int ranks);  // as Saver has it: for a checkpoint of which other ranks write parts
-  // Writes a periodic checkpoint. Placeholders in the name are replaced. It gets a "-2" and so on behind its name if
-  // the run has one of this name with other weights.
-  void save(const std::string& name, const State& state);
-  // Before and after save_by_hand(): where no fit has the folder's lock, this has it.
-  void lock_by_hand();
-  void unlock_by_hand();
-  // Writes a checkpoint of this name: it is neither counted for
-  // num_checkpoints_to_keep nor deleted, and the periodic one of this batch is still written. Returns its path once it
-  // is on disk. Throws CheckpointError if it could not be written, with any on_failure.
-  std::string save_by_hand(const std::string& name, const State& state);
-  // Of a run that goes on and repeats what its program did before: the path of the checkpoint of this name that it has;
-  // empty: there is none.
-  std::string made_before(const std::string& name, const State& state) const;
-  // A call is answered with this one: warns if it is damaged.
-  void check_answer(const std::string& path);
-  void check_name_by_hand(const std::string& name, const State& state) const;  // throws ConfigError
-  void wait();                                                                 // returns when everything is on disk
-  // Of a run that goes on or begins again: counts what an earlier process of it has written later than what it goes on
-  // from. `weights`: those that were loaded.
-  void adopt_left(const State& state, std::uint64_t weights);
-  // The run goes on and has these weights: if others were loaded, those of now are the program's, and it is not due to
-  // save them before it trains.
-  void note_begun(const State& state, std::uint64_t loaded);
-  void note_finish();  // the newest checkpoint says that the run is over for good
-  // As MeasuredValues has them.
-  void note_metrics(const State& state);
-  void note_evaluation(const State& state);
-  void note_step(const State& state);
-  void note_trained(const State& state);
-  void prefer(Better better);
-  void tell_without_best(const State& state) const;
-  // At the end of a fit, after FIT_END: warns if the weights are no longer those of the last checkpoint.
-  void tell_changed(const State& state) const;
-  bool has_notes() const;
-  void finish();  // wait(), then writes what was noted into the checkpoints' manifests
+  void count_from_zero();  // time is reset
+
+  bool is_due(Event event, const State& state);  // at a *_CHECKPOINT event
+  bool is_due_at_end(const State& state);        // of a fit: unless that batch was saved or saving is off
+  bool is_saved(const State& state) const;       // whether the current batch is saved, or need not be
+  std::string open_parts(int ranks);             // as Saver has it: for a checkpoint of which other ranks write parts
+  void save(const State& state);                 // writes a periodic checkpoint
+  std::string periodic_name(const State& state) const;  // which that would have now
+  // Writes a checkpoint, and returns its name. Placeholders in the given one are replaced, and it gets a "-2" and so on
+  // behind it if the run has one of this name with other weights.
+  std::string write(const std::string& name, const State& state, bool by_hand);
+  void wait();    // returns when everything is on disk
+  void finish();  // wait(), then writes what was measured since into the checkpoints' manifests
   // Returns when the mirror has copied everything, or when the grace period after a signal ends. Throws
   // CheckpointError for what is not copied, unless on_failure is CONTINUE; a run that was interrupted warns.
   void wait_for_mirror(const State& state);
-  std::vector<std::string> paths() const;  // as they were written; the last may still be being written
-  std::optional<std::string> best_path(const State& state);  // by the metric of `best`; nullopt: none has a value
-  const SaverOptions& options() const;
-  CheckpointWriter& writer();
 
-  std::string newest() const;               // the name of the newest periodic or other checkpoint; empty: none
-  std::int64_t last_saved_batch() const;    // -1: none
-  bool is_saved(const State& state) const;  // whether the current batch is saved, or need not be
+  // Of a run that goes on or begins again: counts what an earlier process of it has written later than what it goes on
+  // from. `weights`: those that were loaded.
+  void adopt_unlisted(const State& state, std::uint64_t weights);
+  // At the end of a fit, after FIT_END: warns if the weights are no longer those of the last checkpoint.
+  void warn_if_changed(const State& state) const;
+  void warn_without_best(const State& state) const;  // as MeasuredValues, of what this process has saved
+  std::vector<std::string> paths() const;            // as they were written; the last may still be being written
+  std::optional<std::string> best_path(const State& state);  // by the metric of `best`; nullopt: none has a value
+
+  const SaverOptions& options() const;
+  const SavedList& list() const;
+  CheckpointWriter& writer();
+  RunFolder& folder() { return *folder_; }
+  SaveSchedule& schedule() { return *schedule_; }
+  MeasuredValues& measured() { return *measured_; }
 
   // The list of its checkpoints, with the weights that are saved beside it, as state.run->weights_version(); for a run
   // that goes on from there, with those that were loaded, and the batch of its newest periodic checkpoint.
@@ -144,22 +119,16 @@ class COMPOSER_EXPORT RunSaver {
   void load_state(const StateDict& saved, std::int64_t last_batch, const Timestamp& now, std::uint64_t weights);
 
  private:
-  void check_by_hand(const std::string& name, const State& state) const;
-  std::string take(const std::string& name, Manifest manifest, const State& state, bool by_hand);
-  void check();
-  Manifest manifest(const std::string& name, const State& state) const;
+  void rethrow_error();
 
   RunSaverOptions options_;
-  SaverOwner owner_;
+  SaverContext context_;
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<RunFolder> folder_;
-  std::unique_ptr<MeasuredValues> values_;
   std::unique_ptr<SaveSchedule> schedule_;
-  std::string begins_again_;  // of ResumePoint, until a fit has begun
-  bool in_fit_ = false;
-  bool has_saved_ = false;  // in this process
-  bool locked_by_hand_ = false;
-  std::set<std::string> checked_;    // paths of what calls were answered with
+  std::unique_ptr<MeasuredValues> measured_;
+  std::string begins_again_;         // of ResumePoint, until a fit has begun
+  bool has_saved_ = false;           // in this process
   std::optional<std::int64_t> fit_;  // the number of the one that was begun last
 };
 

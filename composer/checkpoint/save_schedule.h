@@ -16,7 +16,7 @@ namespace composer::saving {
 // Whether the run is over for good.
 bool is_finished(const State& state);
 
-// When a run is saved: by an interval, and at the end of a fit unless what there is then is saved already.
+// When a run is saved: in a fit by an interval, and at its end unless what there is then is saved already.
 class SaveSchedule {
  public:
   // The periodic checkpoint that was saved last, or is being saved.
@@ -27,6 +27,9 @@ class SaveSchedule {
   };
   SaveSchedule(Interval interval, bool is_off) : interval_(std::move(interval)), is_off_(is_off) {}
 
+  void begin_fit() { in_fit_ = true; }
+  void end_fit() { in_fit_ = false; }
+  bool in_fit() const { return in_fit_; }
   bool is_due(Event event, const State& state) const;  // at a *_CHECKPOINT event
   // Whether what there is at the end of a fit is saved, or need not be. `begun`: the weights that the program has set
   // in a run that goes on, before it has trained; 0: none.
@@ -37,15 +40,16 @@ class SaveSchedule {
   // Returns the one before, for who cannot write this one. Unset: what was saved is of another count of time, or was
   // not written.
   std::optional<Last> set_last(std::optional<Last> last) { return std::exchange(last_, last); }
-  // A checkpoint that was written before a stopper has ended the run, in an evaluation of the same batch, does not know
-  // it; that of a run which is found to be over does.
-  void note_finish() {
+  // The last checkpoint is of a run which is found to be over, and says so. One that was written before a stopper has
+  // ended the run, in an evaluation of the same batch, does not.
+  void set_finished() {
     if (last_) last_->knows_finish = true;
   }
 
  private:
   Interval interval_;
   bool is_off_;  // no periodic checkpoint is kept
+  bool in_fit_ = false;
   std::optional<Last> last_;
 };
 

@@ -202,7 +202,7 @@ void SavedList::forget_moments() {
     if (one.saved.batch > 0) one.saved.batch = -1;
 }
 
-void SavedList::note_weights(const std::string& name, std::uint64_t weights) {
+void SavedList::set_weights(const std::string& name, std::uint64_t weights) {
   for (Entry& one : all_)
     if (!one.goes && one.saved.name == name) one.saved.weights = weights;
 }
@@ -231,9 +231,9 @@ void SavedList::keep_later(const Manifest& by_hand) {
 }
 
 // Those of later moments are the oldest, because the run writes them again.
-void SavedList::adopt_left(const std::vector<Manifest>& left, std::int64_t batch) {
+void SavedList::adopt_unlisted(const std::vector<Manifest>& unlisted, std::int64_t batch) {
   std::vector<Entry> later, others;
-  for (const Manifest& one : left) {
+  for (const Manifest& one : unlisted) {
     count_from(one);
     (one.time.batch > batch ? later : others).push_back(entry_of(one));
   }

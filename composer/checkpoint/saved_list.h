@@ -107,7 +107,7 @@ class COMPOSER_EXPORT SavedList {
   std::vector<Note> take_notes();
   void note_loaded();  // values that the list had when it was loaded, and manifests have not, are to be noted in these
   void forget_moments();  // time is reset: batches of now are others, but for what was saved before the first
-  void note_weights(const std::string& name, std::uint64_t weights);  // that the one of this name has them
+  void set_weights(const std::string& name, std::uint64_t weights);  // that the one of this name has them
   BestMetric& metric() { return metric_; }
 
   void drop(const std::string& name);  // it is not there any more
@@ -116,7 +116,7 @@ class COMPOSER_EXPORT SavedList {
   void count_from(const Manifest& there);    // the next one has a larger number
   void keep_later(const Manifest& by_hand);  // of a later moment than that from which the run goes on
   // What an earlier process of the run has written later than what the run goes on from, at this batch.
-  void adopt_left(const std::vector<Manifest>& left, std::int64_t batch);
+  void adopt_unlisted(const std::vector<Manifest>& unlisted, std::int64_t batch);
 
   // `weights`: those that are saved with the list, or were loaded with it, at this batch. `undeleted`: to be named
   // beside those that are retired.

@@ -126,18 +126,18 @@ void Saver::visit_state(StateVisitor& visit, std::uint64_t weights, std::int64_t
     }
 }
 
-std::vector<Manifest> Saver::adopt_left(std::int64_t batch) {
-  std::vector<Manifest> left;
+std::vector<Manifest> Saver::adopt_unlisted(std::int64_t batch) {
+  std::vector<Manifest> unlisted;
   const std::vector<std::string> retired = list_.retired();
   for (Found& found : checkpoints_of_saver(options().folder, writer_.files())) {
     const Manifest& one = found.manifest;
     const bool is_named = list_.find(one.name) || std::ranges::find(retired, one.name) != retired.end() ||
-                          std::ranges::find(left, one.name, &Manifest::name) != left.end();
+                          std::ranges::find(unlisted, one.name, &Manifest::name) != unlisted.end();
     if (one.run_id == options().run_id && !is_named && writer_.folder().holds(one))
-      left.push_back(std::move(found.manifest));
+      unlisted.push_back(std::move(found.manifest));
   }
-  list_.adopt_left(left, batch);
-  return left;
+  list_.adopt_unlisted(unlisted, batch);
+  return unlisted;
 }
 
 StateDict load(const Found& checkpoint, int rank, int ranks) {

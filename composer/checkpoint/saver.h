@@ -41,7 +41,7 @@ class COMPOSER_EXPORT Saver {
   void visit_state(StateVisitor& visit, std::uint64_t weights = 0, std::int64_t batch = -1);
   // Lists what an earlier process of this run has written later than what the run goes on from, at this batch. Throws
   // FileError.
-  std::vector<Manifest> adopt_left(std::int64_t batch);
+  std::vector<Manifest> adopt_unlisted(std::int64_t batch);
 
   SavedList& list() { return list_; }
   const SavedList& list() const { return list_; }

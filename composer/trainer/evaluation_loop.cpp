@@ -126,7 +126,7 @@ bool EvaluationLoop::evaluate(EvalRun& run, Feed& feed, How how) {
   run.metrics.report(state, on_.logger, /*keep_if_empty=*/false, on_.ranks.world());
   if (!how.judges || !of_one_model) state.metrics.outdate(feed.label());
   evaluation.close();
-  on_.checkpoints.note_evaluation();
+  on_.checkpoints.measured().after_evaluation(on_.state);
   return true;
 }
 

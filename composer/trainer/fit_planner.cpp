@@ -150,7 +150,7 @@ void FitPlanner::check_ranks(const FitPlan& plan) const {
                    .metrics = metrics_of_training(plan),
                    .runs = runs_of(plan),
                    .settings = settings,
-                   .saved_by_all = checkpoints.need_all_ranks()});
+                   .saved_by_all = checkpoints.collective().is_needed()});
 }
 
 const std::vector<EvalRun>& FitPlanner::runs_of(const FitPlan& plan) const {

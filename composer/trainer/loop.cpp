@@ -14,12 +14,12 @@
 namespace composer {
 
 void Trainer::Impl::construct() {
-  checkpoints.begin_run(/*has_callbacks=*/!engine.callbacks().empty());
+  checkpoints.identity().begin(/*has_callbacks=*/!engine.callbacks().empty());
   auto before_init = state.optimizer ? optim::parameters_of(as_module(*state.model)) : optim::NamedParameters();
   try {
     events.fire(Event::INIT);
   } catch (...) {
-    checkpoints.refuse_run();
+    checkpoints.identity().refuse();
     throw;
   }
   make_optimizer(std::move(before_init));
@@ -27,7 +27,7 @@ void Trainer::Impl::construct() {
   set_up();
   events.fire(Event::BEFORE_LOAD);
   run->load_first();
-  checkpoints.share_paths();
+  checkpoints.paths().share();
   replicas.share_model(weights_in_use);
   tuning.use_saved_products();
   {
@@ -54,11 +54,11 @@ void Trainer::Impl::begin() {
   resumption.compare_options(ranks, [this] { return hyperparameters.now(); });
   resumption.tell(options, state, time.progress(), /*in_first_fit=*/fits.number() == 0);
   replicas.compare();
-  checkpoints.note_begun(resumption);
+  checkpoints.go_on(resumption);
   resumption.go_on(state.timestamp);
   resumption.restore_random(process.random);
   make_up();
-  if (resumption.finish_again(state.stop)) checkpoints.note_finish();
+  if (resumption.finish_again(state.stop)) checkpoints.set_finished();
   train_step.begin_fit(engine, options.cuda_graph);
 }
 
@@ -74,7 +74,7 @@ void Trainer::Impl::make_up() {
 // One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that
 // stops between two steps goes on from there.
 bool Trainer::Impl::step() {
-  checkpoints.note_metrics();  // what was measured since the last step, before the weights change
+  checkpoints.measured().take_metrics(state);  // what was measured since the last step, before the weights change
   const Progress before = time.progress();
   if (stopping.decide_with_ranks(before.limit_reached())) return false;
   seed_by_place(process.random, state, ranks);
@@ -96,7 +96,7 @@ bool Trainer::Impl::step() {
   if (std::exchange(fit->first_batch, false)) check_first_batch();
   events.fire(Event::AFTER_DATALOADER);
   events.fire(Event::BATCH_START);
-  checkpoints.note_step();  // the same, up to here
+  checkpoints.measured().before_step(state);  // what was measured up to here
   time.log_batch();
   const Feed& feed = fit->source.feed();
   train_step.start(feed, time.since_last_start());
@@ -106,7 +106,7 @@ bool Trainer::Impl::step() {
     time.count_batch_after(train_step.microbatches().of_all_ranks(), [this] { train_step.log(); });
   }
   tuning.warn_if_late();
-  checkpoints.note_trained();
+  checkpoints.measured().after_step(state);
   fire_end(Event::BATCH_END);
   evaluate_if_due(Event::BATCH_END);
   checkpoint(Event::BATCH_CHECKPOINT);
@@ -173,7 +173,7 @@ void Trainer::Impl::end() {
   checkpoints.save_last();
   time.log_last();
   events.fire(Event::FIT_END);
-  checkpoints.tell_changed();
+  checkpoints.warn_if_changed();
   replicas.compare(/*modes=*/false);
   evaluate_if_due(Event::FIT_END);  // after FIT_END, as in Composer
   replicas.share_last_buffers(weights_in_use);
@@ -182,7 +182,7 @@ void Trainer::Impl::end() {
   fits.end_is_unfinished = false;
   fits.failed = false;
   if (ranks.first()) train_step.warn_of_nan();
-  checkpoints.tell_interrupted(stopping.signal());
+  checkpoints.warn_of_signal(stopping.signal());
   checkpoints.wait_for_mirror();  // the last, because it may take long or fail
 }
 

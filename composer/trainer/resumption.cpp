@@ -52,8 +52,7 @@ saving::ResumePoint choose(const TrainerOptions& options) {
   const bool is_named_later = options.run_name.empty() && save_folder_of(options, "a").given != folder.given;
   if (!folder.is_remote() && !is_named_later) try {
       chosen.seen = saving::ids_of(saving::checkpoints_of_saver(folder.local));
-    } catch (
-        const std::filesystem::filesystem_error&) {  // NOLINT(bugprone-empty-catch): who reads or writes there says so
+    } catch (const std::filesystem::filesystem_error&) {  // NOLINT(bugprone-empty-catch): who saves there says so
     }
   if (options.autoresume && !options.save_weights_only) chosen.found = newest_of_run(options, folder);
   return chosen;

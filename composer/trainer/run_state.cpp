@@ -159,7 +159,7 @@ void RunState::visit_state(StateVisitor& visit) const {
   visit_required_algorithms(visit, engine);
   visit_plugins(visit, engine, /*warns=*/ranks.first());  // the others lack the loggers of rank 0
   // After the algorithms, which may give it the parameters that it had when it was saved.
-  StateDict* const whole = visit.is_loading() ? nullptr : checkpoints.whole_optimizer();
+  StateDict* const whole = visit.is_loading() ? nullptr : checkpoints.collective().whole_optimizer();
   if (whole) {
     visit("optimizer", *whole);
   } else if (state.optimizer && is_there("optimizer")) {

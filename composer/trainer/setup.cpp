@@ -102,7 +102,7 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
     });
     if (remaining == FitHistory::Remaining::NOTHING) return skip_fit(std::move(plan));
     planner.check_ranks(plan);
-    checkpoints.check_parts();
+    checkpoints.collective().check_folder();
     commit(std::move(plan));
   } catch (...) {
     fits.failed = true;

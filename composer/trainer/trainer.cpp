@@ -330,7 +330,7 @@ void Trainer::eval(EvalOptions options) {
   const bool by_program = !trainer.calls.busy();  // else a callback, whose fit a signal is to end
   trainer.guard.run([&] {
     trainer.evaluation.eval(runs, options.subset_num_batches, by_program);
-    if (!trainer.fit) trainer.checkpoints.write_notes();
+    if (!trainer.fit) trainer.checkpoints.write_measured();
   });
   // A stopper that judges what is evaluated between two fits does not end the next one.
   if (!trainer.fit && !was_asked) trainer.state.stop.answer();
@@ -370,8 +370,8 @@ std::string Trainer::save_checkpoint(const std::string& name) {
   });
 }
 
-std::vector<std::string> Trainer::saved_checkpoints() const { return impl().checkpoints.paths(); }
-std::optional<std::string> Trainer::best_checkpoint() const { return impl().checkpoints.best(); }
+std::vector<std::string> Trainer::saved_checkpoints() const { return impl().checkpoints.paths().all(); }
+std::optional<std::string> Trainer::best_checkpoint() const { return impl().checkpoints.paths().best(); }
 const std::string& Trainer::resumed_from() const { return impl().resumption.loaded_from; }
 
 void Trainer::close() { impl().close(); }

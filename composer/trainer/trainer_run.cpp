@@ -64,12 +64,12 @@ class TrainerRun::Shared final : public Run, public ExchangeWatcher {
   }
   bool interrupted() const override { return of_ && of_->stopping.interrupted(); }
   bool pauses() const override { return of_ && of_->stopping.pauses(); }
-  bool is_resumable() const override { return of_ && saved().checkpoints.is_resumable(); }
-  bool begins_again() const override { return of_ && saved().checkpoints.begins_again(); }
-  std::string identity() const override { return of_ ? saved().checkpoints.identity() : std::string(); }
+  bool is_resumable() const override { return of_ && saved().checkpoints.identity().is_resumable(); }
+  bool begins_again() const override { return of_ && saved().checkpoints.identity().begins_again(); }
+  std::string identity() const override { return of_ ? saved().checkpoints.identity().text() : std::string(); }
   std::string claim_checkpoints(const void* by, const char* who, const std::string& folder, const std::string& filename,
                                 bool whole) const override {
-    return saved().checkpoints.claim(by, who, folder, filename, whole);
+    return saved().checkpoints.identity().claim(by, who, folder, filename, whole);
   }
   void load(const LoadOptions& options) override { of().loader.load(options); }
 

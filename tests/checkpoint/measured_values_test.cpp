@@ -8,6 +8,7 @@
 
 #include <ATen/ops/tensor.h>
 
+#include "composer/checkpoint/save_schedule.h"
 #include "composer/checkpoint/saved_list.h"
 #include "tests/checkpoint/counted_run.h"
 #include "tests/support/doctest.h"
@@ -23,7 +24,9 @@ Best accuracy() { return {.metric = "eval/Accuracy", .better = Better::HIGHER}; 
 // A run of which checkpoints are saved and values measured.
 struct Measured {
   explicit Measured(const Best& best = accuracy())
-      : list(-1, best), values(list, best, OptionNames{}), state(state_at(run, 4)) {}
+      : list(-1, best), values(list, schedule, best, OptionNames{}), state(state_at(run, 4)) {
+    schedule.begin_fit();
+  }
 
   void save(const std::string& name) {
     Manifest manifest;
@@ -41,6 +44,7 @@ struct Measured {
 
   std::shared_ptr<CountedRun> run = std::make_shared<CountedRun>();
   SavedList list;
+  SaveSchedule schedule{"1ep", /*is_off=*/false};
   MeasuredValues values;
   State state;
 };
@@ -52,7 +56,7 @@ TEST_CASE("A checkpoint gets the value that was measured on its weights, and non
     run.save("a");
     if (changed) run.change_weights();
     run.measure(0.5);
-    run.values.note_metrics(run.state);
+    run.values.take_metrics(run.state);
     CHECK(run.list.has_value() == !changed);
     CHECK(run.list.has_notes() == !changed);
   }
@@ -61,14 +65,14 @@ TEST_CASE("A checkpoint gets the value that was measured on its weights, and non
 TEST_CASE("A metric of training is of the weights before the step, whose checkpoint gets it afterwards") {
   Measured run({.metric = "train/Accuracy", .better = Better::HIGHER});
   run.save("a");
-  run.values.note_step(run.state, /*is_saved=*/true);
+  run.values.before_step(run.state);
   run.state.dataloader_label = "train";
   run.state.metrics.set("train", "Accuracy", at::tensor(0.5));
   run.state.metrics.stepped();
   ++run.run->weights;
   run.state.previous_timestamp = run.state.timestamp;
   ++run.state.timestamp.batch;
-  run.values.note_trained(run.state);
+  run.values.after_step(run.state);
   CHECK(run.list.find("a")->value == 0.5);
 }
 
@@ -77,13 +81,14 @@ TEST_CASE("Weights that were evaluated and that no checkpoint has are told once,
     CAPTURE(is_saved);
     Measured run;
     run.save("a");
+    if (is_saved) run.schedule.set_last(SaveSchedule::Last{.moment = moment_of(run.state.timestamp)});
     run.change_weights();
     run.measure(0.5);
-    run.values.note_evaluation(run.state);
+    run.values.after_evaluation(run.state);
     const Warnings warnings;
-    run.values.note_step(run.state, is_saved);
-    run.values.note_evaluation(run.state);
-    run.values.note_step(run.state, is_saved);
+    run.values.before_step(run.state);
+    run.values.after_evaluation(run.state);
+    run.values.before_step(run.state);
     REQUIRE(warnings.texts.size() == 1);
     CHECK(warnings.say(is_saved ? "since a was saved" : "none was saved there"));
   }
@@ -91,18 +96,45 @@ TEST_CASE("Weights that were evaluated and that no checkpoint has are told once,
 
 TEST_CASE("Weights that the program has set before a run goes on are its own affair, until it trains") {
   Measured run;
-  run.values.note_begun(run.state, /*loaded=*/run.run->weights);
-  CHECK(run.values.begun() == 0);
+  run.values.go_on(run.state, /*loaded=*/run.run->weights);
+  CHECK(run.values.weights_of_program() == 0);
   run.change_weights();
-  run.values.note_begun(run.state, /*loaded=*/run.run->weights - 1);
-  CHECK(run.values.begun() == run.run->weights);
+  run.values.go_on(run.state, /*loaded=*/run.run->weights - 1);
+  CHECK(run.values.weights_of_program() == run.run->weights);
   run.measure(0.5);
-  run.values.note_evaluation(run.state);
+  run.values.after_evaluation(run.state);
   const Warnings warnings;
-  run.values.note_step(run.state, /*is_saved=*/false);
+  run.values.before_step(run.state);
   CHECK(warnings.texts.empty());
-  run.values.note_trained(run.state);
-  CHECK(run.values.begun() == 0);
+  run.values.after_step(run.state);
+  CHECK(run.values.weights_of_program() == 0);
+}
+
+TEST_CASE("What is evaluated between two fits is nobody's but the program's") {
+  Measured run;
+  run.save("a");
+  run.schedule.end_fit();
+  run.change_weights();
+  run.measure(0.5);
+  run.values.after_evaluation(run.state);
+  run.schedule.begin_fit();
+  const Warnings warnings;
+  run.values.before_step(run.state);
+  CHECK(warnings.texts.empty());
+}
+
+TEST_CASE("Without checkpoints nothing is taken of what is measured") {
+  Measured run;
+  run.measure(0.5);
+  MeasuredValues none;
+  const Warnings warnings;
+  none.prefer(Better::HIGHER);
+  none.before_step(run.state);
+  none.after_step(run.state);
+  none.after_evaluation(run.state);
+  none.take_metrics(run.state);
+  none.warn_without_best(run.state);
+  CHECK(warnings.texts.empty());
 }
 
 TEST_CASE("Which values are better is what the options say, else what is declared, also later, else guessed") {
@@ -126,10 +158,10 @@ TEST_CASE("A run that is over is told if no checkpoint has come to have a value"
   run.save("a");
   run.state.max_duration = Time("2ep");
   const Warnings warnings;
-  run.values.tell_without_best(run.state);
+  run.values.warn_without_best(run.state);
   CHECK(warnings.texts.empty());  // it goes on
   run.state.max_duration = Time("4ba");
-  run.values.tell_without_best(run.state);
+  run.values.warn_without_best(run.state);
   CHECK(warnings.say("save_best: had no effect"));
 }
 

@@ -89,7 +89,7 @@ TEST_CASE("One that could not be written gives its place back to the one before"
   SaveSchedule schedule("1ep", /*is_off=*/false);
   CHECK(schedule.last_batch() == -1);
   CHECK_FALSE(schedule.set_last(Last{.moment = {.batch = 4}}));
-  schedule.note_finish();
+  schedule.set_finished();
   const std::optional<Last> before = schedule.set_last(Last{.moment = {.batch = 8}});
   CHECK_FALSE(schedule.last()->knows_finish);
   schedule.set_last(before);

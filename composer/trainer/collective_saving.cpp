@@ -1,4 +1,4 @@
-#include "composer/trainer/saving_together.h"
+#include "composer/trainer/collective_saving.h"
 
 #include <filesystem>
 #include <string>
@@ -16,19 +16,20 @@
 
 namespace composer {
 
-SavingTogether::SavingTogether(const TrainerOptions& options, const Ranks& ranks, const State& state, Shares shares)
-    : options_(options), ranks_(ranks), state_(state), shares_(std::move(shares)) {}
+CollectiveSaving::CollectiveSaving(const TrainerOptions& options, const Ranks& ranks, const State& state,
+                                   saving::RunSaver* saver, Shares shares)
+    : options_(options), ranks_(ranks), state_(state), saver_(saver), shares_(std::move(shares)) {}
 
-bool SavingTogether::is_needed() const {
+bool CollectiveSaving::is_needed() const {
   return ranks_.zero_stage() > 0 && state_.optimizer && !options_.save_folder.empty() && !options_.save_weights_only;
 }
 
-void SavingTogether::check_folder(saving::RunSaver* saver) const {
+void CollectiveSaving::check_folder() const {
   if (!is_needed() || !ranks_.shards_checkpoints() || options_.save_num_checkpoints_to_keep == 0) return;
   const std::string ticket =
-      ranks_.same(ranks_.together([&] { return saver ? saver->open_parts(ranks_.size()) : std::string(); }));
+      ranks_.same(ranks_.together([&] { return saver_ ? saver_->open_parts(ranks_.size()) : std::string(); }));
   const auto drop = c10::make_scope_exit([&] {
-    if (saver) saver->writer().drop_parts();
+    if (saver_) saver_->writer().drop_parts();
   });
   if (ticket.empty()) return;
   ranks_.together([&] {
@@ -40,11 +41,11 @@ void SavingTogether::check_folder(saving::RunSaver* saver) const {
   });
 }
 
-void SavingTogether::save(saving::RunSaver* saver, const std::function<void()>& of_first, bool by_hand) {
+void CollectiveSaving::save(const std::function<void()>& of_first, bool by_hand) {
   const bool in_parts = ranks_.shards_checkpoints();
   std::string ticket;
   if (in_parts)
-    ticket = ranks_.same(saver ? saver->open_parts(ranks_.size()) : std::string());
+    ticket = ranks_.same(saver_ ? saver_->open_parts(ranks_.size()) : std::string());
   else
     whole_ = shares_.whole_optimizer();
   const auto forget = c10::make_scope_exit([&] { whole_.reset(); });
@@ -53,9 +54,9 @@ void SavingTogether::save(saving::RunSaver* saver, const std::function<void()>& 
     return;
   }
   const auto write = [&] {
-    if (saver) return of_first();
+    if (saver_) return of_first();
     if (!in_parts) return;
-    parts_writer().write(saving::PartTicket::parse(ticket), shares_.own_part());
+    part_writer().write(saving::PartTicket::parse(ticket), shares_.own_part());
     if (by_hand) writer_->wait();
   };
   if (by_hand)
@@ -64,15 +65,15 @@ void SavingTogether::save(saving::RunSaver* saver, const std::function<void()>& 
     write();
 }
 
-void SavingTogether::rethrow_error() {
+void CollectiveSaving::rethrow_error() {
   if (writer_) writer_->rethrow_error();
 }
 
-void SavingTogether::wait() {
+void CollectiveSaving::wait() {
   if (writer_) writer_->wait();
 }
 
-saving::PartWriter& SavingTogether::parts_writer() {
+saving::PartWriter& CollectiveSaving::part_writer() {
   if (!writer_)
     writer_ = std::make_unique<saving::PartWriter>(ranks_.rank(), ranks_.size(), options_.save_on_failure,
                                                    options_.save_async);
