@@ -42,7 +42,7 @@ void apply(const Plugin<Algorithm>& plugin, Event event, const std::pair<Event, 
 }
 
 // Moves the algorithms with this placement to the front or the back; the others keep their order.
-Pass placing(Placement placement) {
+Pass placement_pass(Placement placement) {
   return [placement](Event event, std::vector<Plugin<Algorithm>>& algorithms) {
     // On reversed events, moves them to the other end, because the reversal follows.
     const bool to_front = (placement == Placement::FIRST) != is_reversed(event);
@@ -116,20 +116,20 @@ Engine::Engine(State& state, Logger& logger, Algorithms algorithms, Callbacks ca
       logger_(logger),
       algorithms_(algorithms.list()),
       callbacks_(callbacks.list()),
-      passes_{placing(Placement::FIRST), placing(Placement::LAST), reverse_after} {
+      passes_{placement_pass(Placement::FIRST), placement_pass(Placement::LAST), reverse_after} {
   for (const auto& [object, name, events, interfaces] : loggers.list())
     loggers_.push_back({object, name, events, interfaces});
   check_mixing(algorithms_);
   for (const auto& [pass, index] : passes) insert(passes_, pass, index);
   find_watchers();
-  use(table_of(passes_));
+  set_table(make_table(passes_));
   open_.reserve(kScopes.size() * algorithms_.size());
   try {
-    for (const auto& plugin : algorithms_) take(plugin);
-    for (const auto& plugin : callbacks_) take(plugin);
-    for (const auto& plugin : loggers_) take(plugin);
+    for (const auto& plugin : algorithms_) acquire_lease(plugin);
+    for (const auto& plugin : callbacks_) acquire_lease(plugin);
+    for (const auto& plugin : loggers_) acquire_lease(plugin);
   } catch (...) {
-    release();
+    release_leases();
     throw;
   }
 }
@@ -138,7 +138,7 @@ Engine::Engine(State& state, Logger& logger, const Engine& other, ForTrial)
     : state_(state), logger_(logger), passes_(other.passes_) {
   std::ranges::copy_if(other.algorithms_, std::back_inserter(algorithms_),
                        [](const auto& plugin) { return plugin.object->takes_part_in_trials(); });
-  use(table_of(passes_));
+  set_table(make_table(passes_));
 }
 
 Engine::~Engine() { close(); }
@@ -151,7 +151,7 @@ void Engine::find_watchers() {
 }
 
 template <class Base>
-void Engine::take(const Plugin<Base>& plugin) {
+void Engine::acquire_lease(const Plugin<Base>& plugin) {
   const Engine*& holder = plugin.object->lease_.holder_;
   if (holder == this)
     throw ConfigError("Engine: the same ", plugin.name, " object was given twice; give it once, or make another one");
@@ -161,7 +161,7 @@ void Engine::take(const Plugin<Base>& plugin) {
   holder = this;
 }
 
-void Engine::release() {
+void Engine::release_leases() {
   const auto let_go = [this](const auto& plugins) {
     for (const auto& plugin : plugins)
       if (const Engine*& holder = plugin.object->lease_.holder_; holder == this) holder = nullptr;
@@ -180,15 +180,15 @@ std::vector<Plugin<Callback>> Engine::callbacks() const {
 void Engine::register_pass(Pass pass, int index) {
   std::vector<Pass> passes = passes_;
   insert(passes, std::move(pass), index);
-  std::unique_ptr<Table> table = table_of(passes);
+  std::unique_ptr<Table> table = make_table(passes);
   passes_ = std::move(passes);
   if (dispatching_ == 0)
-    use(std::move(table));
+    set_table(std::move(table));
   else
     next_ = std::move(table);
 }
 
-std::unique_ptr<Engine::Table> Engine::table_of(const std::vector<Pass>& passes) const {
+std::unique_ptr<Engine::Table> Engine::make_table(const std::vector<Pass>& passes) const {
   auto table = std::make_unique<Table>();
   for (int i = 0; i < kEventCount; ++i) {
     const auto event = static_cast<Event>(i);
@@ -208,7 +208,7 @@ std::unique_ptr<Engine::Table> Engine::table_of(const std::vector<Pass>& passes)
   return table;
 }
 
-void Engine::use(std::unique_ptr<Table> table) {
+void Engine::set_table(std::unique_ptr<Table> table) {
   table_ = std::move(table);
   ++generation_;
   listening_ = EventSet::all();
@@ -229,7 +229,7 @@ class Engine::Dispatching {
  public:
   explicit Dispatching(Engine& engine) : engine_(engine) { ++engine_.dispatching_; }
   ~Dispatching() {
-    if (--engine_.dispatching_ == 0 && engine_.next_) engine_.use(std::move(engine_.next_));
+    if (--engine_.dispatching_ == 0 && engine_.next_) engine_.set_table(std::move(engine_.next_));
   }
   Dispatching(const Dispatching&) = delete;
   Dispatching& operator=(const Dispatching&) = delete;
@@ -276,7 +276,7 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
   std::exception_ptr first;      // at an event that closes something, where the remaining algorithms are still called
   const std::pair<Event, Event>* scope = scope_of(event);
   const bool opens = scope && scope->first == event, closes = scope && !opens;
-  if (opens) forget_open(event);
+  if (opens) remove_open(event);
   for (std::size_t i = 0; i < listeners.algorithms.size(); ++i) {
     const auto& [algorithm, name, events, interfaces] = listeners.algorithms[i];
     if (opens && events.contains(scope->second)) open_.push_back({event, algorithm.get()});
@@ -288,20 +288,20 @@ void Engine::run_algorithms(Event event, Listeners& listeners) {
       before.check();
     } catch (...) {
       if (!closes) rethrow(event, name);
-      note_first(first, event, name);
+      keep_first_error(first, event, name);
       continue;
     }
     const std::string& key = listeners.trace_keys[i];
     const bool traced = std::ranges::any_of(traces, [&](const LogEntry& trace) { return trace.key == key; });
     if (logger_.wants_traces() && !traced) traces.push_back({key, std::int64_t{1}});
   }
-  if (closes) forget_open(scope->first);
+  if (closes) remove_open(scope->first);
   if (!traces.empty()) logger_.log_traces(traces);
   if (first) std::rethrow_exception(first);
 }
 
 // Keeps the first error. Later ones become warnings.
-void Engine::note_first(std::exception_ptr& first, Event event, const std::string& who) const {
+void Engine::keep_first_error(std::exception_ptr& first, Event event, const std::string& who) const {
   try {
     rethrow(event, who);
   } catch (const RunError& error) {
@@ -329,7 +329,7 @@ void Engine::unwind(Event opens, Event closes) {
       warn(join(plugin.name, " failed at ", to_string(closes), ", after another error"));
     }
   }
-  forget_open(opens);
+  remove_open(opens);
 }
 
 const std::string* Engine::open_algorithm() const {
@@ -339,7 +339,7 @@ const std::string* Engine::open_algorithm() const {
   return found == algorithms_.end() ? nullptr : &found->name;
 }
 
-void Engine::forget_open(Event opens) {
+void Engine::remove_open(Event opens) {
   std::erase_if(open_, [opens](const Open& open) { return open.by == opens; });
 }
 
@@ -349,7 +349,7 @@ void Engine::run_callbacks(Event event, Listeners& listeners) {
       const WatchedCall watched(*this, event, CallWatcher::Kind::CALLBACK, name);
       callback->run_event(event, state_, logger_);
     } catch (...) {
-      if (event == Event::INIT) forget_after(*callback);
+      if (event == Event::INIT) drop_plugins_after(*callback);
       rethrow(event, name);
     }
   }
@@ -357,7 +357,7 @@ void Engine::run_callbacks(Event event, Listeners& listeners) {
 
 // At INIT, loggers are called first, then callbacks, each in the order of their list. If one fails, the later ones have
 // seen nothing, and have nothing to close.
-void Engine::forget_after(const Callback& callback) {
+void Engine::drop_plugins_after(const Callback& callback) {
   const auto forget = [this](std::vector<Plugin<Callback>>& plugins, auto from) {
     for (auto plugin = from; plugin != plugins.end(); ++plugin) plugin->object->lease_.holder_ = nullptr;
     plugins.erase(from, plugins.end());
@@ -379,7 +379,7 @@ void Engine::rethrow(Event event, const std::string& who) const {
 void Engine::close() {
   if (std::exchange(closed_, true)) return;
   listening_ = EventSet::all();
-  release();
+  release_leases();
   const auto succeeds = [](const Plugin<Callback>& plugin, const char* call, const auto& run) {
     try {
       run(*plugin.object);

@@ -107,18 +107,18 @@ class COMPOSER_EXPORT Engine {
 
   void find_watchers();
   template <class Base>
-  void take(const Plugin<Base>& plugin);
-  void release();
-  std::unique_ptr<Table> table_of(const std::vector<Pass>& passes) const;
-  void use(std::unique_ptr<Table> table);
-  void forget_after(const Callback& callback);
+  void acquire_lease(const Plugin<Base>& plugin);
+  void release_leases();
+  std::unique_ptr<Table> make_table(const std::vector<Pass>& passes) const;
+  void set_table(std::unique_ptr<Table> table);
+  void drop_plugins_after(const Callback& callback);
   void dispatch(Event event, bool alone = false);
   void check(Event event) const;
   void run_algorithms(Event event, Listeners& listeners);
   void run_callbacks(Event event, Listeners& listeners);
   [[noreturn]] void rethrow(Event event, const std::string& who) const;
-  void forget_open(Event opens);
-  void note_first(std::exception_ptr& first, Event event, const std::string& who) const;
+  void remove_open(Event opens);
+  void keep_first_error(std::exception_ptr& first, Event event, const std::string& who) const;
 
   State& state_;
   Logger& logger_;

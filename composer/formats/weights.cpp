@@ -48,9 +48,9 @@ void add_lines(std::string& text, const char* what, const std::vector<std::strin
 // The tensors of a file, matched with those of a module.
 struct Matched {
   WeightsReport report;
-  std::vector<std::string> reshaped;                     // names of tensors whose shapes differ
+  std::vector<std::string> other_shapes;                 // names of tensors whose shapes differ
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs;  // tensors of the module and of the file
-  std::vector<std::string> torn;  // parameters with several names that have different values in the file
+  std::vector<std::string> conflicting;  // parameters with several names that have different values in the file
 };
 
 // Whether the tensors have the same dtype and are bit-identical.
@@ -139,9 +139,9 @@ std::string hint(const Matched& matched) {
     return R"(. Did you mean .rename = {{")" + rule->from + R"(", ")" + rule->to + R"("}})" +
            (others.empty() ? "" : ", " + others) + "?";
   }
-  for (const std::string& name : matched.reshaped) patterns.insert(pattern_for(name));
+  for (const std::string& name : matched.other_shapes) patterns.insert(pattern_for(name));
   const std::string option = ignore_option(patterns);
-  const bool other_dtypes = matched.report.mismatched.size() > matched.reshaped.size();
+  const bool other_dtypes = matched.report.mismatched.size() > matched.other_shapes.size();
   return join(other_dtypes ? "; .convert = true converts what is of another dtype" : "",
               option.empty() ? "" : "; " + option + " keeps what the model has there, such as a new head");
 }
@@ -162,7 +162,7 @@ Matched match(const NamedTensors& wanted, const NamedTensors& given, const LoadW
       throw ConfigError("rename: two tensors of the file get the name ", formats::shown(to));
   }
   Matched result;
-  auto& [report, reshaped, pairs, torn] = result;
+  auto& [report, other_shapes, pairs, conflicting] = result;
   std::map<const void*, std::pair<std::string, at::Tensor>> loaded;
   NamedTensors absent;
   for (const auto& [name, tensor] : wanted) {
@@ -176,11 +176,12 @@ Matched match(const NamedTensors& wanted, const NamedTensors& given, const LoadW
     if (from.sizes() != tensor.sizes() || (from.scalar_type() != tensor.scalar_type() && !options.convert)) {
       report.mismatched.push_back(name + ": " + description(tensor) + " in the model, " + description(from) +
                                   " in the file");
-      if (from.sizes() != tensor.sizes()) reshaped.push_back(name);
+      if (from.sizes() != tensor.sizes()) other_shapes.push_back(name);
     }
     report.loaded.push_back(name);
     const auto [first, is_first] = loaded.try_emplace(tensor.unsafeGetTensorImpl(), name, from);
-    if (!is_first && !are_equal(first->second.second, from)) torn.push_back(join(first->second.first, " and ", name));
+    if (!is_first && !are_equal(first->second.second, from))
+      conflicting.push_back(join(first->second.first, " and ", name));
     pairs.emplace_back(tensor, from);
     file.erase(found);
   }
@@ -229,7 +230,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
                            const LoadWeightsOptions& options) {
   Renaming rename(options.rename);
   Matched matched = match(state_dict(module), tensors, options, rename);
-  auto& [report, reshaped, pairs, torn] = matched;
+  auto& [report, other_shapes, pairs, conflicting] = matched;
   rename.warn_of_idle("load_weights: rename");
   const bool wrong = options.strict && (!report.missing.empty() || !report.unexpected.empty());
   const bool nothing_fits = report.loaded.empty() && !report.missing.empty();
@@ -243,7 +244,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
     throw WeightsError(what, std::move(report));
   }
   warn_of_idle_patterns(options.ignore, report);
-  for (const std::string& names : torn)
+  for (const std::string& names : conflicting)
     if (const std::string what =
             join(from, ": ", formats::shown(names), " are one parameter of the model, and the file ",
                  "has different values for them; .ignore = {\"NAME\"} leaves one of them out");

@@ -49,7 +49,7 @@ std::atomic<const MicroKernels*>& in_use() {
 std::int64_t parts(std::int64_t size, std::int64_t largest) { return (size + largest - 1) / largest; }
 
 // The beginning of part i, if `size` is divided into `count` parts whose sizes differ by at most one.
-std::int64_t even(std::int64_t size, std::int64_t count, std::int64_t i) { return size * i / count; }
+std::int64_t part_begin(std::int64_t size, std::int64_t count, std::int64_t i) { return size * i / count; }
 
 // A buffer for copies of panels, which a thread reuses for its next product.
 class PanelBuffer {
@@ -103,8 +103,8 @@ class Blocks {
         if (g_.packed) b_ = g_.packed + j * g_.k + padded(columns) * k;
         const std::int64_t blocks = parts(g_.m, kRowsOfA);
         for (std::int64_t block = 0; block < blocks; ++block) {
-          const std::int64_t i = even(g_.m, blocks, block);
-          multiply(i, even(g_.m, blocks, block + 1) - i, j, columns, k, depth);
+          const std::int64_t i = part_begin(g_.m, blocks, block);
+          multiply(i, part_begin(g_.m, blocks, block + 1) - i, j, columns, k, depth);
         }
       }
     }
@@ -286,10 +286,10 @@ void gemm(const Gemm& g, const GemmBatch& batch) {
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t i = task / (down * across), row = task / across % down, column = task % across;
       const std::int64_t strips = parts(g.m, kernels.rows), panels = parts(g.n, kernels.panel);
-      const std::int64_t top = even(strips, down, row) * kernels.rows,
-                         left = even(panels, across, column) * kernels.panel;
-      const std::int64_t bottom = std::min(g.m, even(strips, down, row + 1) * kernels.rows);
-      const std::int64_t right = std::min(g.n, even(panels, across, column + 1) * kernels.panel);
+      const std::int64_t top = part_begin(strips, down, row) * kernels.rows,
+                         left = part_begin(panels, across, column) * kernels.panel;
+      const std::int64_t bottom = std::min(g.m, part_begin(strips, down, row + 1) * kernels.rows);
+      const std::int64_t right = std::min(g.n, part_begin(panels, across, column + 1) * kernels.panel);
       Blocks(kernels, rectangle(in_batch(g, batch, i), top, bottom - top, left, right - left)).run();
     }
   });

@@ -177,7 +177,7 @@ class HttpClient::Impl {
       Attempt attempt = transfers_.run(request, options_, stop);
       if (const auto date = parsed_date(attempt.response.header("date"))) {
         date_ = std::chrono::system_clock::from_time_t(*date);
-        dated_ = std::chrono::steady_clock::now();
+        date_received_ = std::chrono::steady_clock::now();
       }
       if (!attempt.cancelled && attempt.failure.empty() && attempt.response.status >= 200 &&
           attempt.response.status < 300)
@@ -193,7 +193,8 @@ class HttpClient::Impl {
   std::optional<std::chrono::system_clock::time_point> server_time() const {
     using std::chrono::system_clock;
     if (!date_) return {};
-    return *date_ + std::chrono::duration_cast<system_clock::duration>(std::chrono::steady_clock::now() - dated_);
+    return *date_ +
+           std::chrono::duration_cast<system_clock::duration>(std::chrono::steady_clock::now() - date_received_);
   }
 
  private:
@@ -210,7 +211,7 @@ class HttpClient::Impl {
   Transfers transfers_;
   RandomStream random_;
   std::optional<std::chrono::system_clock::time_point> date_;  // Date of the last response that has one
-  std::chrono::steady_clock::time_point dated_;                // when that response arrived
+  std::chrono::steady_clock::time_point date_received_;        // when that response arrived
 };
 
 HttpClient::HttpClient(HttpOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}

@@ -115,7 +115,7 @@ class S3Store final : public RemoteStore {
         keys_(find_keys(environment)),
         region_(find_region(environment)),
         at_(location_of(bucket_, find_endpoint(environment), region_)),
-        abort_client_(once(options.http)),
+        abort_client_(without_retries(options.http)),
         client_(std::move(options.http)) {
     if (part_size_ < kLeastPart)
       throw ConfigError("s3: part_size must be at least ", kLeastPart, " bytes, not ", part_size_);
@@ -192,7 +192,7 @@ class S3Store final : public RemoteStore {
   }
 
  private:
-  static HttpOptions once(HttpOptions options) {
+  static HttpOptions without_retries(HttpOptions options) {
     options.retry.attempts = 1;
     options.total_limit = std::chrono::seconds(10);
     return options;
@@ -226,13 +226,13 @@ class S3Store final : public RemoteStore {
     try {
       return send();
     } catch (const HttpError& error) {
-      if (!learn_from(error)) throw;
+      if (!adapt_to(error)) throw;
     }
     return send();
   }
 
   // Adapts to the error (region, clock, credentials). Returns whether the same request may succeed now.
-  bool learn_from(const HttpError& error) {
+  bool adapt_to(const HttpError& error) {
     if (is_region(error.region) && error.region != region_) {
       warn(join("s3: the bucket ", bucket_, " is in the region ", error.region, ", not in ", region_,
                 "; set AWS_REGION=", error.region));
@@ -240,7 +240,7 @@ class S3Store final : public RemoteStore {
       at_ = location_of(bucket_, find_endpoint(environment), region_);
       return true;
     }
-    return (error.status == 403 && read_clock()) || (may_be_expired(error) && read_keys_again());
+    return (error.status == 403 && read_clock()) || (may_be_expired(error) && reload_keys());
   }
 
   // Returns whether the server's clock differs from the time of the last signatures by more than S3 allows. Later
@@ -258,7 +258,7 @@ class S3Store final : public RemoteStore {
   }
 
   // Reads the credentials again, and returns whether they have changed.
-  bool read_keys_again() {
+  bool reload_keys() {
     try {
       const AwsKeys before = std::exchange(keys_, find_keys(environment));
       return keys_ != before;
@@ -287,15 +287,15 @@ class S3Store final : public RemoteStore {
         const FilePart part{file, offset, std::min(part_size, size - offset)};
         etags.push_back(unquoted(call("PUT", path, query, part, stop).header("etag")));
       }
-      join_parts(name, id, etags, {size, mark, joined_etag(etags)}, stop);
+      complete_upload(name, id, etags, {size, mark, joined_etag(etags)}, stop);
     } catch (...) {
-      give_up(path, id);
+      abort_upload(path, id);
       throw;
     }
   }
 
-  void join_parts(const std::string& name, const std::string& id, const std::vector<std::string>& etags,
-                  const Joined& joined, const std::stop_token& stop) {
+  void complete_upload(const std::string& name, const std::string& id, const std::vector<std::string>& etags,
+                       const Joined& joined, const std::stop_token& stop) {
     std::string xml = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
     for (std::size_t i = 0; i < etags.size(); ++i)
       xml += join("<Part><PartNumber>", i + 1, "</PartNumber><ETag>", etags[i], "</ETag></Part>");
@@ -305,7 +305,7 @@ class S3Store final : public RemoteStore {
       body = call("POST", key(name), {{"uploadId", id}}, xml, stop).body;
     } catch (const HttpError& error) {
       // The first of two attempts may have succeeded although its response was lost.
-      if (error.code != "NoSuchUpload" || !has(name, joined, stop)) throw;
+      if (error.code != "NoSuchUpload" || !is_uploaded(name, joined, stop)) throw;
       return;
     }
     if (body.find("<Error>") == std::string::npos) return;
@@ -315,7 +315,7 @@ class S3Store final : public RemoteStore {
   }
 
   // Compares the mark, because the ETag of an encrypted object is arbitrary; at servers that store no marks, the ETag.
-  bool has(const std::string& name, const Joined& joined, const std::stop_token& stop) {
+  bool is_uploaded(const std::string& name, const Joined& joined, const std::stop_token& stop) {
     try {
       const HttpResponse response = call("HEAD", key(name), {}, {}, stop);
       if (length_of(response) != joined.size) return false;
@@ -327,7 +327,7 @@ class S3Store final : public RemoteStore {
   }
 
   // Aborts the upload, because parts that are left behind cost money.
-  void give_up(const std::string& path, const std::string& id) noexcept {
+  void abort_upload(const std::string& path, const std::string& id) noexcept {
     try {
       abort_client_.send(request("DELETE", path, {{"uploadId", id}}, {}));
     } catch (const HttpError& error) {

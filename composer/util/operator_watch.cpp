@@ -13,7 +13,7 @@ namespace {
 // libtorch hands on to the threads of the backward passes that the thread starts.
 struct WatchState final : c10::DebugInfoBase {
   explicit WatchState(OperatorWatch::Listener& given) : listener(&given) {}
-  std::mutex one_call;
+  std::mutex mutex;
   OperatorWatch::Listener* listener;  // null: the watch has ended
 };
 
@@ -41,7 +41,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   const at::DisableRecordFunctionGuard quiet;
   WatchState* const state = state_here();
   if (!state) return nullptr;
-  const std::lock_guard lock(state->one_call);
+  const std::lock_guard lock(state->mutex);
   if (!state->listener) return nullptr;
   auto kept = std::make_unique<Kept>();
   kept->call = {.name = function.name(),
@@ -57,7 +57,7 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   const at::DisableRecordFunctionGuard quiet;
   WatchState* const state = state_here();
   if (!context || !state) return;
-  const std::lock_guard lock(state->one_call);
+  const std::lock_guard lock(state->mutex);
   if (!state->listener) return;
   OperatorCall& call = static_cast<Kept*>(context)->call;
   if (!call.is_node)
@@ -80,7 +80,7 @@ struct OperatorWatch::Impl {
   }
   ~Impl() {
     if (is_outermost) at::removeCallback(handle);
-    const std::lock_guard lock(state->one_call);
+    const std::lock_guard lock(state->mutex);
     state->listener = nullptr;
   }
 

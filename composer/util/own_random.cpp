@@ -34,7 +34,7 @@ constexpr std::array<std::string_view, 5> kHidden = {
     "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention", "aten::_cudnn_rnn"};
 
 thread_local const OwnRandom* current = nullptr;
-thread_local std::optional<at::Device> records;  // the device of this thread's RecordingScope
+thread_local std::optional<at::Device> recording_device;  // the device of this thread's RecordingScope
 
 // Held while a generator of an OwnRandom stands in for a default generator.
 std::mutex& default_generators() {
@@ -72,7 +72,7 @@ void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   for (std::size_t i = 0; current && i < arguments.size(); ++i) {
     if (!is_generator(arguments[i]) || !is_missing((*stack)[first + i])) continue;
     const at::Device device = device_of(op, torch::jit::last(*stack, arguments.size()));
-    if (records && !records->is_cpu() && device.is_cpu())
+    if (recording_device && !recording_device->is_cpu() && device.is_cpu())
       decides_on_host(join(op.schema().name(), " draws on the host"));
     if (const at::Generator* mine = current->find(device)) (*stack)[first + i] = *mine;
   }
@@ -80,20 +80,20 @@ void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 }
 
 // Set while this thread's generator stands in for the default one.
-thread_local bool stands_in = false;
+thread_local bool replaces_default = false;
 
 // During the call, the device's default generator continues this thread's numbers. This does not wait for the device,
 // because only a pointer is exchanged. The call may be nested: autocast calls a recurrent layer's operator again.
 void draw_hidden(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const at::Device device = device_of(op, torch::jit::last(*stack, op.schema().arguments().size()));
-  const at::Generator* mine = current && !stands_in && !device.is_cpu() ? current->find(device) : nullptr;
+  const at::Generator* mine = current && !replaces_default && !device.is_cpu() ? current->find(device) : nullptr;
   if (!mine) return call_below(op, keys, stack);
   const std::unique_lock lock = hold_default_generators();
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const at::Generator before = generator.graphsafe_get_state();
   const auto exchange = [&](const at::Generator& now, bool begins) {
     generator.graphsafe_set_state(now);
-    stands_in = begins;
+    replaces_default = begins;
   };
   exchange(*mine, true);
   try {
@@ -142,7 +142,7 @@ class Kernels {
 
 // Takes over the state of libtorch's CPU generator, and seeds that generator anew, so that neither the program nor the
 // next trainer draws the same numbers again.
-at::Generator take_over(std::uint64_t& drawn) {
+at::Generator take_over_default(std::uint64_t& drawn) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
   at::Generator taken = generator.clone();
@@ -164,7 +164,7 @@ at::Generator copy_of_default() {
 OwnRandom::OwnRandom(at::Device device, std::optional<std::uint64_t> seed) {
   Kernels::install();
   std::uint64_t drawn = 0;
-  std::vector<at::Generator> all{seed ? copy_of_default() : take_over(drawn)};
+  std::vector<at::Generator> all{seed ? copy_of_default() : take_over_default(drawn)};
   if (at::accelerator::isAccelerator(device.type()))
     all.push_back(at::globalContext().defaultGenerator(device).clone());
   if (!seed && all.size() > 1) all.back().set_current_seed(drawn);
@@ -228,13 +228,13 @@ OwnRandom current_random() { return current ? *current : OwnRandom(); }
 
 std::unique_lock<std::mutex> hold_default_generators() { return std::unique_lock(default_generators()); }
 
-RecordingScope::RecordingScope(at::Device device) : before_(std::exchange(records, device)) {}
-RecordingScope::~RecordingScope() { records = before_; }
+RecordingScope::RecordingScope(at::Device device) : before_(std::exchange(recording_device, device)) {}
+RecordingScope::~RecordingScope() { recording_device = before_; }
 
-bool is_recording() { return records.has_value(); }
+bool is_recording() { return recording_device.has_value(); }
 
 void decides_on_host(std::string_view what) {
-  if (records) throw Error(what, ", which a recording would repeat in every batch");
+  if (recording_device) throw Error(what, ", which a recording would repeat in every batch");
 }
 
 at::Generator current_generator(at::Device device) {

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kLeastAddresses = std::size_t{64} << 30;
 constexpr std::size_t kAddressesPerByteOfMemory = 8;  // leaves room for gaps between ranges of different sizes
 constexpr std::size_t kAlwaysKept = std::size_t{32} << 20;
-constexpr std::size_t kWindow = 16;  // a window of time lasts until kWindow times most() was taken
+constexpr std::size_t kWindow = 16;  // a window of time lasts until kWindow times peak() was taken
 // At most 1 / kTrimmed of the bytes taken in a window should return to the system.
 constexpr std::size_t kTrimmed = 128;
 constexpr std::size_t kLargePart = 4;
@@ -58,11 +58,11 @@ std::size_t PageHeap::bytes_of(const void* data) {
   return ranges_.bytes_at(offset_of(data));
 }
 
-std::size_t PageHeap::most() const { return std::max(most_, most_before_); }
+std::size_t PageHeap::peak() const { return std::max(peak_, previous_peak_); }
 
 std::size_t PageHeap::allowed() const {
   if (limit_) return *limit_;
-  return std::max(kAlwaysKept, most() + most() / part_kept_ - ranges_.used());
+  return std::max(kAlwaysKept, peak() + peak() / part_kept_ - ranges_.used());
 }
 
 // The peak is forgotten after two windows, so that one large evaluation does not keep its memory to the end of the run;
@@ -70,11 +70,11 @@ std::size_t PageHeap::allowed() const {
 // random times leave gaps between them. Then releasing all but an eighth, and fetching it again, costs more than the
 // memory is worth, so a quarter is kept.
 bool PageHeap::ends_window(std::size_t bytes) {
-  most_ = std::max(most_, ranges_.used());
+  peak_ = std::max(peak_, ranges_.used());
   taken_ += bytes;
-  if (taken_ / kWindow < most()) return false;
+  if (taken_ / kWindow < peak()) return false;
   if (trimmed_ - trimmed_before_ > taken_ / kTrimmed) part_kept_ = kLargePart;
-  most_before_ = std::exchange(most_, ranges_.used());
+  previous_peak_ = std::exchange(peak_, ranges_.used());
   taken_ = 0;
   return true;
 }

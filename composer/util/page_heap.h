@@ -38,7 +38,7 @@ class PageHeap {
 
  private:
   std::size_t offset_of(const void* data) const;
-  std::size_t most() const;
+  std::size_t peak() const;
   std::size_t allowed() const;
   bool ends_window(std::size_t bytes);
   std::size_t release_beyond(std::size_t cached, std::unique_lock<std::mutex>& lock);
@@ -47,10 +47,10 @@ class PageHeap {
   std::mutex mutex_;  // guards everything below
   RangeCache ranges_;
   std::optional<std::size_t> limit_;
-  std::size_t most_ = 0, most_before_ = 0;  // bytes in use at once, in this window of time and in the previous one
-  std::size_t taken_ = 0;                   // bytes taken in this window
+  std::size_t peak_ = 0, previous_peak_ = 0;  // bytes in use at once, in this window of time and in the previous one
+  std::size_t taken_ = 0;                     // bytes taken in this window
   std::size_t trimmed_ = 0, trimmed_before_ = 0;  // bytes released so far, and before this window
-  std::size_t part_kept_ = 8;                     // 1 / part_kept_ of most() is kept in addition to most()
+  std::size_t part_kept_ = 8;                     // 1 / part_kept_ of peak() is kept in addition to peak()
   std::size_t grain_ = AddressSpace::kHugePage;   // unit in which memory is released, in bytes
 };
 

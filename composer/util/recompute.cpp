@@ -50,8 +50,8 @@ class AutocastState {
 };
 
 // Everything that the outputs of a segment depend on besides its inputs, captured at construction.
-struct Surroundings {
-  explicit Surroundings(at::TensorList inputs) {
+struct CallContext {
+  explicit CallContext(at::TensorList inputs) {
     for (const at::Tensor& input : inputs) random.add(input.device());
   }
   OwnRandom own = current_random();  // the backward pass on a GPU runs on another thread
@@ -59,25 +59,25 @@ struct Surroundings {
   AutocastState autocast;
 };
 
-// Restores surroundings that were captured earlier, for this scope.
-class SurroundingsScope {
+// Restores a context that was captured earlier, for this scope.
+class CallContextScope {
  public:
-  SurroundingsScope(const Surroundings& then, at::TensorList inputs) : draws_(then.own), now_(inputs) {
+  CallContextScope(const CallContext& then, at::TensorList inputs) : draws_(then.own), now_(inputs) {
     at::autocast::increment_nesting();
     then.random.restore();
     then.autocast.restore();
   }
-  ~SurroundingsScope() {
+  ~CallContextScope() {
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     now_.autocast.restore();
     now_.random.restore();
   }
-  SurroundingsScope(const SurroundingsScope&) = delete;
-  SurroundingsScope& operator=(const SurroundingsScope&) = delete;
+  CallContextScope(const CallContextScope&) = delete;
+  CallContextScope& operator=(const CallContextScope&) = delete;
 
  private:
   RandomScope draws_;
-  Surroundings now_;
+  CallContext now_;
 };
 
 // Disables autocast's cache: weights that were converted without gradients must not be reused where gradients are
@@ -96,7 +96,7 @@ class NoAutocastCache {
 std::atomic<int> pending = 0;
 
 struct Recording final : torch::CustomClassHolder {
-  Recording(Segment segment, at::TensorList inputs) : fn(std::move(segment)), surroundings(inputs) { ++pending; }
+  Recording(Segment segment, at::TensorList inputs) : fn(std::move(segment)), call_context(inputs) { ++pending; }
   ~Recording() override { finish(); }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -105,7 +105,7 @@ struct Recording final : torch::CustomClassHolder {
   }
   std::atomic<bool> done = false;  // its gradients have been computed
   Segment fn;
-  Surroundings surroundings;
+  CallContext call_context;
 };
 
 variable_list run(const Segment& fn, const variable_list& inputs) {
@@ -140,7 +140,7 @@ struct Recompute final : torch::autograd::Function<Recompute> {
       const at::AutoGradMode enable_grad(true);
       variable_list outputs;
       {
-        const SurroundingsScope as_before(recording->surroundings, inputs);
+        const CallContextScope as_before(recording->call_context, inputs);
         outputs = run(recording->fn, inputs);
       }
       for (std::size_t i = 0; i < outputs.size(); ++i) {
