@@ -91,7 +91,7 @@ void Training::meet(int rank, const std::string& what, std::vector<std::int64_t>
   for (auto& [other, go_on] : meeting->waiting) act(other, now() + draw(schedule().slowest), go_on);
 }
 
-// As Trainer::Impl::step() begins.
+// As Stopping::decide_with_ranks() does.
 void Training::head(int rank) {
   const Rank& me = ranks_[static_cast<std::size_t>(rank)];
   const Wish wish{.stop = me.stop.asked(), .kind = me.stop.kind(), .signal = me.signal};
@@ -119,7 +119,7 @@ void Training::step(int rank, const Decision& decision, const std::string& why) 
   note(rank, decision.signal);
   const bool asked = decision.asker >= 0 || decision.signal != 0;
   if (me.ending.decide(me.batch >= training_.batches, asked)) {
-    me.outcome = join("ended after batch ", me.batch, ", reason ", static_cast<int>(me.ending.reason()), ", signal ",
+    me.outcome = join("ended after batch ", me.batch, asked ? ", asked to" : ", at the limit", ", signal ",
                       me.ending.signal(), ", kind ", static_cast<int>(decision.kind), ' ', why);
     return finish(rank);
   }
