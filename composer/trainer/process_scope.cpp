@@ -30,7 +30,7 @@ struct Shared {
 
 constexpr std::array kTf32Ops = {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN};
 
-// Of the accelerators of this process; that of no device if there are none.
+// Of the accelerators of this process, or of the CPU if there are none.
 const DeviceSupport& accelerator() { return device_support(available_accelerator().value_or(at::kCPU)); }
 
 Shared read_shared() {
