@@ -97,7 +97,7 @@ std::vector<std::string> CheckpointWriter::clean_up(const std::vector<std::strin
   return folder_.remove(retired);
 }
 
-// The list has the values in any case, shows them, and tells them to a run that goes on from this checkpoint.
+// A value that cannot be noted is in the list, which a run that goes on from this checkpoint loads.
 void CheckpointWriter::note(const std::vector<Note>& notes) {
   for (const Note& one : notes) try {
       if (folder_.add_metrics(one.name, one.id, one.metrics) && options_.mirror)
@@ -110,7 +110,7 @@ void CheckpointWriter::note(const std::vector<Note>& notes) {
 // What has no value yet is not the best, whatever had its name in an earlier run of this name.
 void CheckpointWriter::unlink_others(const std::string& run_name) {
   if (best_link().empty()) return;
-  linked_.clear();  // a later one of the same name is another checkpoint
+  linked_.clear();  // a later checkpoint may have this name
   try {
     folder_.unlink(best_link(), run_name);
   } catch (const std::exception& error) {

@@ -96,6 +96,7 @@ class COMPOSER_EXPORT CheckpointWriter {
   std::string failure_;
   bool cleaned_ = false;
   std::string linked_;  // the checkpoint that the link of `best` leads to; empty: unknown
+  // A thread for each write. A BackgroundQueue would end with the first error, and in a forked process.
   std::future<void> writing_;
   std::shared_future<bool> written_;
 };

@@ -61,8 +61,8 @@ struct COMPOSER_EXPORT FileError : std::filesystem::filesystem_error {
   bool is_denied() const;   // no permission
 };
 
-// The same for every way to write the path of a folder, whether it exists already or not. One that cannot be resolved
-// is taken as it is written.
+// One path for every way to write that of a folder, whether the folder exists already or not. A path that cannot be
+// resolved is taken as it is written.
 COMPOSER_EXPORT std::filesystem::path canonical_folder(const std::filesystem::path& folder);
 
 // A path that is removed at the end of the scope unless release() was called.

@@ -11,7 +11,7 @@ namespace composer::saving {
 // including /. A glob that begins with Composer's "state/" uses Composer's names, such as "state/optimizers". Returns
 // the globs that fit nothing.
 COMPOSER_EXPORT std::vector<std::string> leave_out(StateDict& state, const std::vector<std::string>& globs);
-// The same, and warns of those, as of that option.
+// leave_out(), and a warning that begins with the option for globs that fit nothing.
 COMPOSER_EXPORT void ignore_keys(StateDict& state, const std::vector<std::string>& globs, const std::string& option);
 
 }  // namespace composer::saving

@@ -11,7 +11,7 @@ using util::format_name;
 // Throws ConfigError for an invalid name of a checkpoint: one that leaves the folder, is reserved for temporary files,
 // is too long for a file system, or is the name of the link. `who` has given the name.
 COMPOSER_EXPORT void check_name(const std::string& name, const std::string& latest, const char* who = "save_filename");
-// The same for another link, which this option makes; an empty one is no link.
+// Throws ConfigError if the name collides with another link, which this option makes; an empty one is no link.
 COMPOSER_EXPORT void check_beside(const std::string& name, const std::string& link, const char* option,
                                   const char* who = "save_filename");
 

@@ -70,12 +70,12 @@ void PartWriter::try_write(const PartTicket& ticket, const StateDict& state) con
         std::this_thread::sleep_for(kRetryPauses[attempt]);
         continue;
       }
-      tell_failure(ticket, error.what());
+      report_failure(ticket, error.what());
       const std::string what = join("checkpoint: the part of rank ", rank_, " was not written");
       if (on_failure_ == OnFailure::CONTINUE) return warn(join(what, ": ", error.what()));
       std::throw_with_nested(CheckpointError(what));
     } catch (const std::exception& error) {
-      tell_failure(ticket, error.what());
+      report_failure(ticket, error.what());
       throw;
     }
 }
@@ -99,8 +99,8 @@ void PartWriter::write_once(const PartTicket& ticket, const StateDict& state) co
 }
 
 // The file's name is the message: its text may not fit onto a full disk. If this fails, too, rank 0 waits until it
-// hears of the error, or for ten minutes.
-void PartWriter::tell_failure(const PartTicket& ticket, const std::string& why) const {
+// gets the error, or for ten minutes.
+void PartWriter::report_failure(const PartTicket& ticket, const std::string& why) const {
   try {
     const std::string text = join("rank ", rank_, ": ", why);
     const std::filesystem::path path = ticket.folder / failure_name(name_), unfinished = path.string() + kUnfinished;

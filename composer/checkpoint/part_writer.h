@@ -30,7 +30,7 @@ class COMPOSER_EXPORT PartWriter {
  private:
   void try_write(const PartTicket& ticket, const StateDict& state) const;
   void write_once(const PartTicket& ticket, const StateDict& state) const;
-  void tell_failure(const PartTicket& ticket, const std::string& why) const;
+  void report_failure(const PartTicket& ticket, const std::string& why) const;
 
   std::string name_;
   int rank_;

@@ -96,7 +96,7 @@ LockedFile::Attempt LockedFile::try_to_lock(const fs::path& path) {
 
 std::string LockedFile::text() const { return text_in(descriptor_.number()); }
 
-// What is the same as before is never missing.
+// The file always has what the old and the new text have in common.
 void LockedFile::set_text(const std::string& text) {
   util::write_all(descriptor_.number(), 0, text.data(), text.size());
   if (::ftruncate(descriptor_.number(), static_cast<off_t>(text.size())) != 0) {  // what is left behind it does no harm

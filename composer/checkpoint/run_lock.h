@@ -62,7 +62,7 @@ class RunMark {
   bool was_left() const { return was_left_; }            // by a process that did not live to call end()
   const std::string& run_id() const { return run_id_; }  // that process's, if there was one
   void end();  // removes the file, and the folder if that was made for it alone
-  // The same for one that was left; that of a living process stays.
+  // Removes the file of a mark that was left; that of a living process stays.
   static void end_left(const std::filesystem::path& folder, const std::string& run_name);
 
  private:

@@ -39,7 +39,7 @@ std::function<std::optional<std::chrono::steady_clock::duration>()> time_left_of
   };
 }
 
-// As the name of a checkpoint, and the name of none. One that is that of all is told when a fit begins.
+// A name that a checkpoint could have, and that none gets. If all would get it, prepare() says so.
 std::string link_name(const RunSaverOptions& options, const std::string& run_name, const OptionNames& names) {
   const std::string option = names.name("latest_filename");
   std::string link = format_name(options.latest_filename, run_name, /*time=*/nullptr, option);
@@ -138,7 +138,7 @@ void RunSaver::begin_fit(const State& state, std::int64_t number) {
     if (options().mirror) options().mirror->begin(options().folder, options().run_id, list().names(), retired);
     folder_->forget_resumed();
     begins_again_.clear();
-    fit_ = number;
+    schedule_->set_fit(number);
   } catch (...) {
     end_fit();
     throw;
@@ -168,7 +168,7 @@ void RunSaver::prepare(const State& state) {
     drop_ignored(all, options_, context_.names);
     saver_->check_writable(manifest_of(state, options_.filename), all);
     if (!folder_->is_locked()) saver_->writer().folder().probe();
-    saver_->list().note_loaded();
+    saver_->list().queue_loaded();
     saver_->clean_up();
   } catch (const std::filesystem::filesystem_error& error) {
     folder_->fail(error);
@@ -268,7 +268,7 @@ std::string RunSaver::write(const std::string& name, const State& state, bool by
       .weights = state.run->weights_version(),
       .is_rolling = !util::has_time(name),
       // Trainers that resume together may have the end of a fit in common, and not the beginning of the next.
-      .fit = context_.goes_back ? fit_ : std::nullopt};
+      .fit = context_.goes_back ? schedule_->fit() : std::nullopt};
   saver_->choose_name(manifest, planned);
   const Saved* const there = list().find(manifest.name);
   manifest.by_hand = by_hand || (there && there->by_hand);

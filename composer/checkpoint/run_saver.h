@@ -74,8 +74,7 @@ class COMPOSER_EXPORT RunSaver {
   // another process trains it; CheckpointError if the run has been continued elsewhere: its newest checkpoint in the
   // folder is neither the one that it resumes from nor one of this saver's.
   void begin_fit(const State& state, std::int64_t number);
-  void end_fit();                                        // unlocks the folder
-  std::int64_t fit() const { return fit_.value_or(0); }  // the one that was begun last
+  void end_fit();  // unlocks the folder
   // Checks what would prevent a later checkpoint from being written. Throws ConfigError for conflicting checkpoints of
   // other runs, and for names and tensors that cannot be saved; CheckpointError for a folder that cannot be written, or
   // warns under OnFailure::CONTINUE. Then deletes checkpoints that a killed process should have deleted.
@@ -127,9 +126,8 @@ class COMPOSER_EXPORT RunSaver {
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<SaveSchedule> schedule_;
   std::unique_ptr<MeasuredValues> measured_;
-  std::string begins_again_;         // of ResumePoint, until a fit has begun
-  bool has_saved_ = false;           // in this process
-  std::optional<std::int64_t> fit_;  // the number of the one that was begun last
+  std::string begins_again_;  // of ResumePoint, until a fit has begun
+  bool has_saved_ = false;    // in this process
 };
 
 }  // namespace composer::saving

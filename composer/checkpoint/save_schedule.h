@@ -30,6 +30,9 @@ class SaveSchedule {
   void begin_fit() { in_fit_ = true; }
   void end_fit() { in_fit_ = false; }
   bool in_fit() const { return in_fit_; }
+  // Of the program's fits, the one that was begun last; unset: none, or a plug-in does not know.
+  const std::optional<std::int64_t>& fit() const { return fit_; }
+  void set_fit(std::int64_t number) { fit_ = number; }
   bool is_due(Event event, const State& state) const;  // at a *_CHECKPOINT event
   // Whether what there is at the end of a fit is saved, or need not be. `begun`: the weights that the program has set
   // in a run that goes on, before it has trained; 0: none.
@@ -50,6 +53,7 @@ class SaveSchedule {
   Interval interval_;
   bool is_off_;  // no periodic checkpoint is kept
   bool in_fit_ = false;
+  std::optional<std::int64_t> fit_;
   std::optional<Last> last_;
 };
 

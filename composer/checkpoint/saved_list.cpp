@@ -18,8 +18,9 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// One of the same weights is the same checkpoint. Who names each alike, or each of an epoch, wants one of them, as does
-// a program that gives a name again; but not one for another that has the best value, or is of the same moment.
+// A checkpoint of equal weights is the old one again. Who names all checkpoints alike, or all of an epoch, wants one of
+// them, as does a program that gives a name again; but not in exchange for one that has the best value, or is of this
+// moment.
 bool may_replace(const Saved& old, std::int64_t batch, const Planned& planned, bool may_be_best) {
   if (old.weights != 0 && old.weights == planned.weights && old.fit == planned.fit) return true;
   if (old.by_hand != planned.by_hand) return false;
@@ -195,7 +196,7 @@ void SavedList::add_metrics(std::uint64_t weights, const std::map<std::string, d
 
 std::vector<Note> SavedList::take_notes() { return std::exchange(notes_, {}); }
 
-void SavedList::note_loaded() { std::ranges::move(std::exchange(loaded_, {}), std::back_inserter(notes_)); }
+void SavedList::queue_loaded() { std::ranges::move(std::exchange(loaded_, {}), std::back_inserter(notes_)); }
 
 void SavedList::forget_moments() {
   for (Entry& one : all_)

@@ -105,7 +105,7 @@ class COMPOSER_EXPORT SavedList {
   void add_metrics(std::uint64_t weights, const std::map<std::string, double>& metrics);
   bool has_notes() const { return !notes_.empty(); }
   std::vector<Note> take_notes();
-  void note_loaded();  // values that the list had when it was loaded, and manifests have not, are to be noted in these
+  void queue_loaded();  // values that the list had when it was loaded, and manifests have not, are to be noted in these
   void forget_moments();  // time is reset: batches of now are others, but for what was saved before the first
   void set_weights(const std::string& name, std::uint64_t weights);  // that the one of this name has them
   BestMetric& metric() { return metric_; }
@@ -143,10 +143,10 @@ class COMPOSER_EXPORT SavedList {
   std::vector<Entry> all_;  // the planned one is the last
   std::optional<Plan> plan_;
   std::vector<std::string> retired_;  // without the plan
-  std::string parent_;                // likewise
-  std::int64_t number_ = 0;           // of the newest; likewise
+  std::string parent_;                // without the plan
+  std::int64_t number_ = 0;           // of the newest without the plan
   std::vector<Note> notes_;
-  std::vector<Note> loaded_;  // what note_loaded() adds
+  std::vector<Note> loaded_;  // what queue_loaded() adds
   std::vector<std::string> ids_;
 };
 

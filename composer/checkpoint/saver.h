@@ -30,7 +30,7 @@ class COMPOSER_EXPORT Saver {
   void choose_name(Manifest& manifest, const Planned& planned);
   std::string open_parts(int ranks);  // before plan(), as CheckpointWriter does; waits as save() does
   void rethrow_error();               // of the background write, if that has ended; does not wait
-  void wait();                        // returns when everything is on disk; throws likewise
+  void wait();                        // returns when everything is on disk; throws the error of the write
 
   void write_notes();  // wait(), then notes what was added to the list
   void link_best();

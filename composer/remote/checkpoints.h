@@ -53,7 +53,8 @@ COMPOSER_EXPORT std::optional<RemoteCheckpoint> find_newest(net::RemoteStore& st
 COMPOSER_EXPORT std::filesystem::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint,
                                                const std::filesystem::path& folder, const std::string& name);
 
-// The same, to its own name unless another is given. If it was replaced meanwhile, downloads what again() returns.
+// Downloads a checkpoint, to its own name unless another is given. If it was replaced meanwhile, downloads what again()
+// returns.
 // Throws ReplacedError if that happens several times.
 COMPOSER_EXPORT std::filesystem::path download_unreplaced(net::RemoteStore& store, RemoteCheckpoint found,
                                                           const std::function<std::optional<RemoteCheckpoint>()>& again,

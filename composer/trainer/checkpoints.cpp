@@ -7,10 +7,8 @@
 #include <utility>
 
 #include "composer/checkpoint/checkpoint_writer.h"
-#include "composer/checkpoint/checkpoints_by_hand.h"
 #include "composer/checkpoint/moment.h"
 #include "composer/checkpoint/name_format.h"
-#include "composer/checkpoint/resume_point.h"
 #include "composer/checkpoint/save_schedule.h"
 #include "composer/checkpoint/saved_list.h"
 #include "composer/core/error.h"
@@ -22,7 +20,6 @@
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/ranks.h"
 #include "composer/trainer/replicas.h"
-#include "composer/trainer/resume_with.h"
 #include "composer/trainer/resumption.h"
 #include "composer/trainer/trainer_options.h"
 
@@ -71,12 +68,10 @@ Checkpoints::Checkpoints(const TrainerOptions& options, const Ranks& ranks, cons
       state_(state),
       replicas_(replicas),
       saver_(ranks.together([&] { return ranks.first() ? make_saver(options, state, from, trainers_) : nullptr; })),
-      by_hand_(saver_ ? std::make_unique<saving::CheckpointsByHand>(*saver_) : nullptr),
+      by_hand_(saver_ ? std::make_optional<saving::CheckpointsByHand>(*saver_) : std::nullopt),
       identity_(options, ranks, state, saver_.get(), !from.begins_again.empty()),
       paths_(ranks, state, saver_.get()),
       collective_(options, ranks, state, saver_.get(), std::move(shares)) {}
-
-Checkpoints::~Checkpoints() = default;
 
 void Checkpoints::end_run(bool well) {
   try {
@@ -140,26 +135,23 @@ void Checkpoints::warn_of_unsaved() const {
             state_.timestamp.batch, " is not saved"));
 }
 
-// A periodic one.
 void Checkpoints::save() {
+  const auto write = [this] {
+    if (options_.resume_with.empty()) return saver_->save(state_);
+    saver_->wait();  // what fails here is not planned
+    trainers_->plan_save({.fit = saver_->schedule().fit().value_or(0), .batch = state_.timestamp.batch});
+    try {
+      saver_->save(state_);
+    } catch (...) {
+      trainers_->drop_plan();
+      throw;
+    }
+    trainers_->begin_writing(saver_->writer().written());
+  };
   if (collective_.is_needed())
-    collective_.save([this] { write(); });
+    collective_.save(write);
   else if (saver_)
     write();
-}
-
-// What rank 0 does for a periodic one.
-void Checkpoints::write() {
-  if (options_.resume_with.empty()) return saver_->save(state_);
-  saver_->wait();  // what fails here is not planned
-  trainers_->plan_save({.fit = saver_->fit(), .batch = state_.timestamp.batch});
-  try {
-    saver_->save(state_);
-  } catch (...) {
-    trainers_->drop_plan();
-    throw;
-  }
-  trainers_->note_writing(saver_->writer().written());
 }
 
 void Checkpoints::save_begin(bool due) {
@@ -170,7 +162,7 @@ void Checkpoints::save_begin(bool due) {
   collective_.wait();
 }
 
-// Where all ranks are needed to write a checkpoint, they hear from rank 0 whether one is due.
+// Where all ranks are needed to write a checkpoint, rank 0 says whether one is due.
 void Checkpoints::save_if_due(Event event) {
   identity_.end_mark_if_saved(/*all_on_disk=*/false);
   const bool compares = event != Event::BATCH_CHECKPOINT, all_save = collective_.is_needed();
@@ -181,7 +173,7 @@ void Checkpoints::save_if_due(Event event) {
     if (all_save) replicas_.compare();
     save();
   }
-  if (compares && !all_save) replicas_.take_saved();  // else the others hear of it
+  if (compares && !all_save) replicas_.take_saved();  // else the other ranks learn of it in their next vote
 }
 
 void Checkpoints::save_last() {

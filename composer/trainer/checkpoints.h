@@ -4,12 +4,15 @@
 #include <optional>
 #include <string>
 
+#include "composer/checkpoint/checkpoints_by_hand.h"
 #include "composer/checkpoint/measured_values.h"
+#include "composer/checkpoint/resume_point.h"
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/event.h"
 #include "composer/core/state_dict.h"
 #include "composer/trainer/checkpoint_paths.h"
 #include "composer/trainer/collective_saving.h"
+#include "composer/trainer/resume_with.h"
 #include "composer/trainer/run_identity.h"
 
 namespace composer {
@@ -21,11 +24,6 @@ struct TrainerOptions;
 class Feed;
 class Ranks;
 class ReplicaCheck;
-class ResumesTogether;
-namespace saving {
-class CheckpointsByHand;
-struct ResumePoint;
-}  // namespace saving
 
 // The checkpoints of a trainer's save_folder: when one is written. Rank 0 has them, and knows alone what is due: it has
 // the clock that seconds are counted by. All ranks call all of this at the same places; without a save_folder nothing
@@ -35,7 +33,6 @@ class Checkpoints {
   // Nothing is written yet.
   Checkpoints(const TrainerOptions& options, const Ranks& ranks, const State& state, ReplicaCheck& replicas,
               const saving::ResumePoint& from, CollectiveSaving::Shares shares);
-  ~Checkpoints();
 
   RunIdentity& identity() { return identity_; }
   CheckpointPaths& paths() { return paths_; }
@@ -74,16 +71,15 @@ class Checkpoints {
   void visit_state(StateVisitor& visit, std::uint64_t weights);  // which are saved, or were loaded
 
  private:
-  void save();
-  void write();
+  void save();  // a periodic one
 
   const TrainerOptions& options_;
   const Ranks& ranks_;
   const State& state_;
   ReplicaCheck& replicas_;
-  std::unique_ptr<ResumesTogether> trainers_;           // of rank 0: what those that resume with this one need to know
-  std::unique_ptr<saving::RunSaver> saver_;             // of rank 0
-  std::unique_ptr<saving::CheckpointsByHand> by_hand_;  // of rank 0
+  std::unique_ptr<ResumesTogether> trainers_;         // of rank 0: what those that resume with this one need to know
+  std::unique_ptr<saving::RunSaver> saver_;           // of rank 0
+  std::optional<saving::CheckpointsByHand> by_hand_;  // of rank 0
   saving::MeasuredValues nothing_measured_;
   RunIdentity identity_;
   CheckpointPaths paths_;

@@ -15,8 +15,8 @@ namespace saving {
 class RunSaver;
 }
 
-// What all ranks do when a checkpoint is written of an optimizer whose state is divided among them: they give rank 0
-// what they have of it, or each writes a part.
+// What all ranks do when a checkpoint is written of an optimizer whose state is divided among them: each gives rank 0
+// its part of the state, or writes the part itself.
 class CollectiveSaving {
  public:
   struct Shares {

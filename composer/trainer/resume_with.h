@@ -8,14 +8,10 @@
 #include <vector>
 
 #include "composer/checkpoint/folder.h"
-#include "composer/checkpoint/resume_point.h"
 #include "composer/trainer/saved_places.h"
 #include "composer/trainer/trainer.h"
 
 namespace composer {
-
-// Whether a run of that name, or of any if that is empty, may go on from it.
-bool can_go_on(const saving::Manifest& manifest, const std::string& run_name);
 
 // What a trainer with a save_folder tells the others of its process, while it lives.
 class ResumesTogether {
@@ -27,7 +23,7 @@ class ResumesTogether {
   ResumesTogether(const ResumesTogether&) = delete;
   ResumesTogether& operator=(const ResumesTogether&) = delete;
 
-  // Manifest's: the same of all trainers that resume together; empty: this one does not.
+  // Of Manifest: trainers that resume together have one; empty: this one does not.
   std::string program() const { return program_ ? *program_ : ""; }
   // Before the first fit, when all of them exist. Throws ConfigError unless there is a trainer for each folder that
   // this one names, and those that name each other name the same ones and have the same save_interval.
@@ -37,11 +33,11 @@ class ResumesTogether {
   // started again after a kill, because the trainers would have no checkpoint in common any more, or if they do not
   // take equal turns. Waits for what others are writing if that decides it.
   void plan_save(const SavedPlace& place);
-  void note_writing(std::shared_future<bool> written);  // what was planned
-  void drop_plan();                                     // that is not written, and nothing is deleted for it
+  void begin_writing(std::shared_future<bool> written);  // of what was planned: true once it is on disk
+  void drop_plan();                                      // that is not written, and nothing is deleted for it
 
  private:
-  void note_late();
+  void find_begun();
   const std::string& canonical_folder() const;
   std::vector<std::string> named_folders() const;
 
@@ -51,16 +47,12 @@ class ResumesTogether {
   SavedPlaces before_plan_;
   std::shared_ptr<const std::string> program_;
   std::int64_t number_ = 0;             // of this one among all
-  std::vector<std::int64_t> late_for_;  // those that it names, and that had begun a fit when it was made
+  std::vector<std::int64_t> late_for_;  // trainers that it names, and that had begun a fit when it was made
   bool has_begun_ = false;
   mutable std::string canonical_;  // once somebody has asked
 };
 
 // Throws ConfigError for options with which trainers cannot resume together; before any callback is opened.
 void check_resume_with(const TrainerOptions& options);
-
-// The newest checkpoint of a trainer that others have, too: of the same batch of the same fit, and whole there as well.
-// None: the run begins, or begins again.
-saving::ResumePoint newest_in_common(const TrainerOptions& options);
 
 }  // namespace composer

@@ -13,11 +13,11 @@
 #include "composer/remote/checkpoints.h"
 #include "composer/step/model_settings.h"
 #include "composer/step/train_step.h"
+#include "composer/trainer/common_checkpoint.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/progress.h"
 #include "composer/trainer/ranks.h"
-#include "composer/trainer/resume_with.h"
 #include "composer/trainer/schedule_plan.h"
 #include "composer/trainer/shared_files.h"
 #include "composer/trainer/trainer_options.h"
@@ -69,7 +69,7 @@ std::optional<saving::Found> one_before(const saving::Found& found, const std::s
   return before;
 }
 
-// The same, of a save_folder that is a URI, where this machine may have no other. Downloaded.
+// The newest that is older than `found` below a URI, where this machine may have no other. Downloaded.
 std::optional<saving::Found> one_before_in_store(const saving::Found& found, const SaveFolder& folder) {
   const saving::Manifest& damaged = found.manifest;
   const auto store = net::open_store(folder.given);
@@ -83,7 +83,7 @@ std::optional<saving::Found> one_before_in_store(const saving::Found& found, con
     };
     if (const auto newest = find())
       return saving::open_checkpoint(download_unreplaced(*store, *newest, find, folder.local));
-  } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): the damage it was asked for is told
+  } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): the damage of `found` is the error
   }
   return std::nullopt;
 }

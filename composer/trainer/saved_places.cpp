@@ -51,7 +51,7 @@ void SavedPlaces::settle() {
   if (!coming_ || !written_.valid() || written_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
   try {
     if (written_.get()) kept_.push_back(*coming_);
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it was never begun, and its trainer hears why
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it was never begun, and its trainer gets the error
   }
   coming_.reset();
   written_ = {};

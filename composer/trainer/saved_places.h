@@ -43,7 +43,7 @@ class SavedPlaces {
  private:
   std::vector<SavedPlace> kept_;      // oldest first; on disk, and not deleted when the newest is there
   std::optional<SavedPlace> coming_;  // the newest, until it is on disk
-  std::shared_future<bool> written_;  // likewise
+  std::shared_future<bool> written_;  // whether it has come to be on disk
 };
 
 }  // namespace composer

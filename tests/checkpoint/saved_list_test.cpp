@@ -189,7 +189,7 @@ TEST_CASE("A manifest gives a loaded list the value that it lacks, and gets the 
   loaded.compare("without", named("without", 2, {{"eval/a", 0.9}}));
   CHECK(loaded.best()->name == "without");
   CHECK_FALSE(loaded.has_notes());
-  loaded.note_loaded();
+  loaded.queue_loaded();
   const std::vector<Note> notes = loaded.take_notes();
   REQUIRE(notes.size() == 1);
   CHECK(notes[0].name == "with");
