@@ -89,8 +89,10 @@ struct Output {
 
   std::string all() const {
     std::string text = stream.str();
-    for (const auto& entry : fs::recursive_directory_iterator(folder.path()))
-      text += entry.path().lexically_relative(folder.path()).string() + '\n' + text_of(entry.path());
+    for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+      text += entry.path().lexically_relative(folder.path()).string() + '\n';
+      if (entry.is_regular_file()) text += text_of(entry.path());
+    }
     for (const test::HttpCall& call : server.calls()) text += call.body;
     if (!memory) return text;
     for (const std::string& key : memory->keys()) text += key + '\n';
