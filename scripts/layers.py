@@ -60,6 +60,10 @@ RESERVED = [
     (re.compile(r"^(?!\s*//).*?(\b(?:is_cuda|kCUDA|hasCUDA|getCUDAHooks)\b|\b(?:DeviceType|Float32Backend|ActivityType)::CUDA\b|"
                 r"\b(?:c10|ATen|torch/csrc)/cuda\b)", re.M), "composer/device/",
      "is particular to one device: ask device_support() (composer/device/device_support.h)"),
+    (re.compile(r"^(?!\s*//).*?\b(?:secure_)?getenv\(", re.M), "composer/util/environment.cpp",
+     "reads the environment: see composer/util/environment.h"),
+    (re.compile(r"^(?!\s*//).*?\bmk(?:o?s|d)temps?\(", re.M), "composer/util/temporary.cpp",
+     "makes temporary files: see composer/util/temporary.h"),
 ]
 NN = re.compile(r"torch/(nn/|nn\.h$|torch\.h$|all\.h$)")  # 10 s of a compiler each time, where core/engine.h takes 2
 # These lead to all operators as well.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -16,16 +15,17 @@
 #include "composer/core/error.h"
 #include "composer/util/file_lock.h"
 #include "composer/util/letters.h"
+#include "composer/util/temporary.h"
 
 namespace composer::saving {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRandom = "XXXXXX";  // of mkdtemp()
+constexpr std::size_t kRandom = 6;  // characters that make_temporary() appends
 
 bool is_scratch(const std::string& name, const std::string& prefix) {
-  return name.starts_with(prefix) && name.size() == prefix.size() + kRandom.size() &&
+  return name.starts_with(prefix) && name.size() == prefix.size() + kRandom &&
          std::ranges::all_of(name.substr(prefix.size()), util::is_letter_or_digit);
 }
 
@@ -50,10 +50,7 @@ Scratch::Scratch(const fs::path& parent, const std::string& prefix) {
   if (is_first(parent, prefix)) remove_leftovers(parent, prefix);
   using State = util::FileLock::State;
   while (true) {
-    std::string name = parent / (prefix + std::string(kRandom));
-    if (::mkdtemp(name.data()) == nullptr)
-      throw Error(parent.string(), ": no folder can be made there: ", std::strerror(errno));
-    path_ = name;
+    path_ = util::make_temporary(util::TemporaryKind::FOLDER, parent, prefix);
     lock_ = std::make_unique<util::FileLock>(path_, util::FileLock::Kind::FOLDER);
     if (lock_->state() != State::TAKEN && lock_->state() != State::GONE) return;
     if (lock_->state() == State::GONE && fs::remove(path_))  // it was there: no file can be opened

@@ -1,14 +1,10 @@
 // composer inspect PATH
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <ostream>
 #include <string_view>
-#include <unistd.h>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -23,6 +19,7 @@
 #include "composer/net/remote_store.h"
 #include "composer/remote/checkpoints.h"
 #include "composer/util/json.h"
+#include "composer/util/temporary.h"
 
 namespace composer::cli {
 namespace {
@@ -301,29 +298,14 @@ std::vector<std::string> checkpoints_in(net::RemoteStore& store) {
 
 int inspect_contents(const Contents& contents, const InspectOptions& options, const Console& console);
 
-// A folder that is removed at the end of the scope.
-struct TemporaryFolder {
-  TemporaryFolder() {
-    if (::mkdtemp(path.data()) == nullptr) throw Error(path, ": no folder can be made there: ", std::strerror(errno));
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string path = fs::temp_directory_path() / "composer-inspect-XXXXXX";
-};
-
 // Anything else is downloaded into a temporary folder.
 int inspect_remote(const InspectOptions& options, const Console& console) {
   if (!options.path.starts_with("http")) {
     const auto store = net::open_store(options.path);
     if (const auto names = checkpoints_in(*store); !names.empty()) return list_remote(*store, names, options, console);
   }
-  const TemporaryFolder folder;
-  Contents contents =
-      open_contents(download_from(options.path, fs::path(folder.path) / "files"), options.allow_unknown);
+  const util::Temporary folder(util::TemporaryKind::FOLDER, "composer-inspect-");
+  Contents contents = open_contents(download_from(options.path, folder.path() / "files"), options.allow_unknown);
   contents.path = net::shown_url(options.path);
   return inspect_contents(contents, options, console);
 }

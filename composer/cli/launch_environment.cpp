@@ -1,7 +1,6 @@
 // What a rank learns from its launcher: variables, and the socket of rank 0.
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <fcntl.h>
 #include <set>
 #include <string_view>
@@ -13,6 +12,7 @@
 
 #include "composer/cli/launch_run.h"
 #include "composer/core/error.h"
+#include "composer/util/environment.h"
 #include "composer/util/usable_processors.h"
 
 namespace composer::cli {
@@ -33,9 +33,9 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, int loca
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(restart_count)},
       {"COMPOSER_LAUNCHER", "composer launch"}};
   if (master_descriptor >= 0) set.emplace_back("COMPOSER_MASTER_FD", std::to_string(master_descriptor));
-  if (std::getenv("OMP_NUM_THREADS") == nullptr)
+  if (!environment_if_set("OMP_NUM_THREADS"))
     set.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<std::int64_t>(1, processors / options.ranks)));
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) set.emplace_back("TORCH_CPP_LOG_LEVEL", "ERROR");
+  if (!environment_if_set("TORCH_CPP_LOG_LEVEL")) set.emplace_back("TORCH_CPP_LOG_LEVEL", "ERROR");
 
   std::set<std::string_view> replaced = {"TORCHELASTIC_USE_AGENT_STORE", "COMPOSER_MASTER_FD"};
   for (const auto& [name, value] : set) replaced.insert(name);

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <system_error>
@@ -12,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "composer/util/environment.h"
 #include "composer/util/text.h"
 
 namespace composer::cli {
@@ -74,8 +74,7 @@ Program find_program(const std::vector<std::string>& command) {
       throw StartError(error == ENOENT ? 127 : 126, "launch: cannot start ", name, ": ", error_text(error));
     return {name, command};
   }
-  const char* path = std::getenv("PATH");
-  util::InText folders(path == nullptr ? "/bin:/usr/bin" : path);
+  util::InText folders(environment_if_set("PATH").value_or("/bin:/usr/bin"));
   bool denied = false;
   for (std::string folder; !name.empty() && std::getline(folders, folder, ':');) {
     const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;

@@ -2,14 +2,15 @@
 #include <csignal>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
 #include "composer/cli/campaign.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/util/temporary.h"
 
 namespace composer::cli {
 namespace {
@@ -44,26 +45,20 @@ KillOptions kill_options(const TortureOptions& options, const Reference& referen
   return kill;
 }
 
-// Takes itself away, unless it is to be kept.
+// The folder that was given, or one of its own, which takes itself away unless it is to be kept.
 struct Scratch {
-  explicit Scratch(const std::string& given) : path(given), own(given.empty()) {
-    if (own) {
-      std::string name = (fs::temp_directory_path() / "composer-torture-XXXXXX").string();
-      if (::mkdtemp(name.data()) == nullptr) throw Error("torture: could not make the folder ", name);
-      path = name;
-    } else if (fs::create_directories(path); !fs::is_empty(path)) {
+  explicit Scratch(const std::string& given) : path(given) {
+    if (given.empty())
+      path = own.emplace(util::TemporaryKind::FOLDER, "composer-torture-").path();
+    else if (fs::create_directories(path); !fs::is_empty(path))
       throw ConfigError("--folder: ", given, " must be empty");
-    }
     path = fs::canonical(path);
   }
-  ~Scratch() {
-    std::error_code ignored;
-    if (own && !keep) fs::remove_all(path, ignored);
+  void keep() {
+    if (own) own->keep();
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  std::optional<util::Temporary> own;
   fs::path path;
-  bool own, keep = false;
 };
 
 int torture(TortureOptions options, const Console& console) {
@@ -72,7 +67,7 @@ int torture(TortureOptions options, const Console& console) {
     options.command.front() = fs::absolute(options.command.front()).string();
   const SignalWatch watch;
   Scratch scratch(options.folder);
-  scratch.keep = options.keep;
+  if (options.keep) scratch.keep();
   const auto start = std::chrono::steady_clock::now();
   try {
     console.out << "  the uninterrupted run ...";
@@ -84,7 +79,7 @@ int torture(TortureOptions options, const Console& console) {
                 << seconds_text(kill.max.count()) << '\n';
     Campaign campaign;
     run_campaign(options, kill, reference, campaign, console);
-    scratch.keep = scratch.keep || campaign.bad > 0;
+    if (campaign.bad > 0) scratch.keep();
     return report(campaign, options, reference, Duration(std::chrono::steady_clock::now() - start).count(), console);
   } catch (const Interrupted&) {
     console.err << "composer: interrupted; all started processes were ended\n";

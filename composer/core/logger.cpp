@@ -1,10 +1,8 @@
 #include "composer/core/logger.h"
 
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
 #include "composer/core/error.h"
@@ -13,19 +11,11 @@
 #include "composer/core/scalar.h"
 #include "composer/core/state.h"
 #include "composer/util/name_format.h"
+#include "composer/util/temporary.h"
 #include "composer/util/utf8.h"
 
 namespace composer {
 namespace {
-
-// Removes a temporary file when its last user is done.
-struct Remove {
-  std::string path;
-  ~Remove() {
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
-  }
-};
 
 // Copies the file, because programs often write a plot or a table repeatedly under one name, while files wait to be
 // sent.
@@ -33,23 +23,21 @@ void keep_contents(LogFile& file) {
   constexpr std::uintmax_t kLargest = std::uintmax_t{64} << 20;
   std::error_code error;
   if (std::filesystem::file_size(file.path, error) > kLargest || error) return;
-  std::string place = std::filesystem::temp_directory_path(error).string();
-  if (!error) {
-    place += "/composer-upload-XXXXXX";
-    const int made = ::mkstemp(place.data());
-    if (made >= 0) {
-      ::close(made);
-      auto copy = std::make_shared<const Remove>(Remove{place});
-      std::filesystem::copy_file(file.path, place, std::filesystem::copy_options::overwrite_existing, error);
-      if (!error) {
-        file.path = place;
-        file.copy = std::move(copy);
-        return;
-      }
+  std::string why;
+  try {
+    auto copy = std::make_shared<const util::Temporary>(util::TemporaryKind::FILE, "composer-upload-");
+    std::filesystem::copy_file(file.path, copy->path(), std::filesystem::copy_options::overwrite_existing, error);
+    if (!error) {
+      file.path = copy->path();
+      file.copy = std::move(copy);
+      return;
     }
+    why = error.message();
+  } catch (const Error& none) {
+    why = none.what();
   }
-  warn(join("upload_file: there is no room for a copy of ", file.path, " in the folder for temporary files",
-            error ? ": " + error.message() : "", "; it must not be changed until it is uploaded"));
+  warn(join("upload_file: there is no room for a copy of ", file.path, " in the folder for temporary files: ", why,
+            "; it must not be changed until it is uploaded"));
 }
 
 void check_keys(std::span<const LogEntry> entries) {

@@ -1,16 +1,16 @@
 #include "composer/dist/variables.h"
 
 #include <charconv>
-#include <cstdlib>
+#include <utility>
 
 #include "composer/core/error.h"
+#include "composer/util/environment.h"
 
 namespace composer::dist {
 
 std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
+  std::string value = composer::environment(name);
+  return value.empty() ? std::nullopt : std::optional(std::move(value));
 }
 
 std::int64_t integer(const std::string& name, const std::string& value, std::int64_t low, std::int64_t high) {

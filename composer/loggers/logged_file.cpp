@@ -1,10 +1,8 @@
 #include "composer/loggers/logged_file.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <system_error>
-#include <unistd.h>
 #include <vector>
 
 #include "composer/core/error.h"
@@ -68,19 +66,6 @@ void copy_logged_file(const LogFile& file, const fs::path& target) {
   util::NewFile to(target);
   for (std::string_view block = from.next(); !block.empty(); block = from.next()) to.write(block);
   to.commit();
-}
-
-TemporaryFile::TemporaryFile() {
-  std::string path = fs::temp_directory_path() / "composer-XXXXXX";
-  const int descriptor = ::mkstemp(path.data());
-  if (descriptor < 0) throw Error(path, " cannot be created: ", reason(errno));
-  ::close(descriptor);
-  path_ = path;
-}
-
-TemporaryFile::~TemporaryFile() {
-  std::error_code ignored;
-  fs::remove(path_, ignored);
 }
 
 }  // namespace composer::loggers

@@ -19,17 +19,4 @@ std::uint64_t size_of_file(const std::filesystem::path& file);
 // Copies the file to `target`, which appears whole or not at all. Throws Error.
 void copy_logged_file(const LogFile& file, const std::filesystem::path& target);
 
-// The path of a new file in the system's folder for temporary files. Removed by the destructor.
-class TemporaryFile {
- public:
-  TemporaryFile();
-  ~TemporaryFile();
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 }  // namespace composer::loggers

@@ -14,6 +14,7 @@
 #include "composer/net/http.h"
 #include "composer/util/environment.h"
 #include "composer/util/json.h"
+#include "composer/util/temporary.h"
 
 namespace composer::loggers {
 namespace {
@@ -156,7 +157,7 @@ class ServerStore final : public MlflowStore {
   }
 
   bool has_contents_of(const MlflowArtifact& artifact) {
-    const TemporaryFile there;
+    const util::Temporary there(util::TemporaryKind::FILE, "composer-");
     net::HttpRequest request{.url = artifact_url(artifact.path)};
     request.headers = headers("application/octet-stream");
     request.to_file = there.path();

@@ -13,6 +13,7 @@
 #include "composer/net/remote_store.h"
 #include "composer/net/upload_queue.h"
 #include "composer/util/name_format.h"
+#include "composer/util/temporary.h"
 
 namespace composer::loggers {
 namespace {
@@ -36,7 +37,7 @@ std::vector<Option<RemoteUploaderOptions>> remote_uploader_options() {
 }
 
 bool has_contents_of(net::RemoteStore& store, const LogFile& file, const std::stop_token& stop) {
-  const TemporaryFile there;
+  const util::Temporary there(util::TemporaryKind::FILE, "composer-");
   store.get(file.name, there.path(), stop);
   return same_contents(file.path, there.path());
 }

@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <mutex>
@@ -17,6 +16,7 @@
 
 #include "composer/core/error.h"
 #include "composer/net/trimmed.h"
+#include "composer/util/environment.h"
 #include "composer/util/letters.h"
 #include "composer/util/no_sigpipe.h"
 
@@ -191,10 +191,9 @@ List header_lines(const std::vector<HttpHeader>& headers) {
 }
 
 // The file of certificates that the user has set, by the variables that other programs also read.
-const char* certificates() {
-  for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"})
-    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') return value;
-  return nullptr;
+std::string certificates() {
+  const std::string given = environment("CURL_CA_BUNDLE");
+  return given.empty() ? environment("SSL_CERT_FILE") : given;
 }
 
 bool transfer_may_pass(CURLcode code) {
@@ -339,7 +338,7 @@ Attempt Transfers::run(const HttpRequest& request, const HttpOptions& options, c
   curl_easy_setopt(easy, CURLOPT_WRITEDATA, &download);
   curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &on_header);
   curl_easy_setopt(easy, CURLOPT_HEADERDATA, &download);
-  if (const char* file = certificates()) curl_easy_setopt(easy, CURLOPT_CAINFO, file);
+  if (const std::string file = certificates(); !file.empty()) curl_easy_setopt(easy, CURLOPT_CAINFO, file.c_str());
 
   const CURLcode code = handles_->perform(stop, attempt.cancelled);
   long status = 0;

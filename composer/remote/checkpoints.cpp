@@ -1,7 +1,6 @@
 #include "composer/remote/checkpoints.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -27,13 +26,8 @@ constexpr const char* kFetch = ".fetch-";  // beside a save folder
 constexpr int kLooks = 3, kDownloads = 5;  // of what is replaced meanwhile
 constexpr std::uint64_t kLargestManifest = util::kLongestJson;
 
-fs::path cache_folder() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return fs::path(value != nullptr ? value : "");
-  };
-  if (const auto caches = variable("XDG_CACHE_HOME"); caches.is_absolute()) return caches / "libcomposer/uploads";
-  if (const auto home = variable("HOME"); home.is_absolute()) return home / ".cache/libcomposer/uploads";
+fs::path folder_of_uploads() {
+  if (const fs::path folder = cache_folder(); !folder.empty()) return folder / "uploads";
   throw ConfigError("save_folder: a URI needs a folder of this machine, and neither XDG_CACHE_HOME nor HOME is set");
 }
 
@@ -75,7 +69,7 @@ std::string local_save_folder(const std::string& save_folder, const std::string&
   const std::string endpoint = save_folder.starts_with("s3://") ? net::find_endpoint(environment) : "";
   for (const std::string& part : {save_folder, endpoint}) checksum.update(part.data(), part.size());
   const std::string name = readable.substr(0, 80) + "-" + checksum.text().substr(5, 16);
-  return (staging.empty() ? cache_folder() : fs::path(staging)) / name / "checkpoints";
+  return (staging.empty() ? folder_of_uploads() : fs::path(staging)) / name / "checkpoints";
 }
 
 Manifest read_manifest(net::RemoteStore& store, const std::string& name, const std::stop_token& stop) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <filesystem>
@@ -29,6 +28,7 @@
 #include "composer/trainer/impl.h"
 #include "composer/trainer/rank_options.h"
 #include "composer/trainer/trainer_options.h"
+#include "composer/util/environment.h"
 #include "composer/util/random_text.h"
 
 namespace composer {
@@ -37,7 +37,7 @@ namespace {
 std::string name_of_run(const std::string& given) {
   if (!given.empty()) return given;
   for (const char* variable : {"COMPOSER_RUN_NAME", "RUN_NAME"})
-    if (const char* value = std::getenv(variable); value && *value) return value;
+    if (const std::string value = environment(variable); !value.empty()) return value;
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
   gmtime_r(&now, &utc);

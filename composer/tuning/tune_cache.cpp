@@ -1,6 +1,5 @@
 #include "composer/tuning/tune_cache.h"
 
-#include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
@@ -10,6 +9,7 @@
 #include "composer/core/error.h"
 #include "composer/core/state_dict.h"
 #include "composer/kernels/products.h"
+#include "composer/util/environment.h"
 #include "composer/util/json.h"
 #include "composer/util/new_file.h"
 #include "composer/util/own_descriptor.h"
@@ -21,13 +21,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::filesystem::path default_file() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::filesystem::path(value != nullptr ? value : "");
-  };
-  if (const auto caches = variable("XDG_CACHE_HOME"); caches.is_absolute()) return caches / "libcomposer/tune.json";
-  if (const auto home = variable("HOME"); home.is_absolute()) return home / ".cache/libcomposer/tune.json";
-  return {};
+  const std::filesystem::path folder = cache_folder();
+  return folder.empty() ? folder : folder / "tune.json";
 }
 
 Json read_cache(const std::filesystem::path& file) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <exception>
 #include <typeinfo>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "composer/step/model_settings.h"
 #include "composer/tuning/product_race.h"
 #include "composer/util/autocast.h"
+#include "composer/util/environment.h"
 #include "composer/util/random.h"
 #include "composer/util/threads_here.h"
 
@@ -115,7 +115,7 @@ std::string of_products() {
   std::string text = join(", ", kernels::gemm_instructions());
   if (autocast_type(at::kCPU)) text += ", within autocast";
   for (const char* name : {"MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "OMP_WAIT_POLICY"})
-    if (const char* value = std::getenv(name)) text += join(", ", name, '=', value);
+    if (const auto value = environment_if_set(name)) text += join(", ", name, '=', *value);
   return text;
 }
 
