@@ -408,5 +408,25 @@ TEST_CASE("The same seed trains the same weights") {
   CHECK(run().equal(run()));
 }
 
+TEST_CASE("The losses of the last batch keep no graph alive, and a trial of microbatch sizes leaves none of its own") {
+  for (const bool automatic : {false, true}) {
+    CAPTURE(automatic);
+    std::vector<bool> wants_gradients;
+    std::vector<std::size_t> at_start;
+    TrainerOptions options = tiny_options();
+    if (automatic) options.device_train_microbatch_size = "auto";
+    options.callbacks = {At([&](Event event, const State& state) {
+      if (event == Event::BEFORE_TRAIN_BATCH) at_start.push_back(state.batch_loss.size());
+      if (event != Event::BATCH_END) return;
+      const at::Tensor& loss = state.batch_loss.at("total");
+      wants_gradients.push_back(loss.requires_grad() || loss.grad_fn() != nullptr);
+    })};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    CHECK(wants_gradients == std::vector<bool>(4, false));
+    CHECK(at_start.front() == 0);
+  }
+}
+
 }  // namespace
 }  // namespace composer::test::loop_test

@@ -1,6 +1,7 @@
 // What was due when an error ended a fit is done by the next one, and nothing is done twice.
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "composer/core/run.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
@@ -135,6 +136,34 @@ TEST_CASE("What another run, or another beginning, was owed is not made up") {
   trainer.fit({.duration = "1ba", .reset_time = true});
   CHECK(log->count("eval_end") == 1);  // that at the end
   CHECK(log->count("batch_checkpoint") == 2);
+}
+
+TEST_CASE("What an error has left undone is not made up for after another run was loaded") {
+  const Folder folder;
+  {
+    TrainerOptions options = tiny_options();
+    options.run_name = "other";
+    options.save_folder = folder / "other";
+    Trainer(std::move(options)).fit("2ba");
+  }
+  for (const Event fails_at : {Event::BATCH_END, Event::EPOCH_END, Event::FIT_END}) {
+    CAPTURE(to_string(fails_at));
+    bool failed = false;
+    std::vector<std::string> events;
+    TrainerOptions options = tiny_options();
+    options.max_duration = "2ep";
+    options.callbacks = {At([&](Event event, const State&) {
+      if (failed) events.emplace_back(to_string(event));
+      if (event == fails_at && !std::exchange(failed, true)) throw std::runtime_error("lost");
+    })};
+    Trainer trainer(std::move(options));
+    CHECK_THROWS_AS(trainer.fit(), RunError);
+    trainer.state().run->load({.path = folder / "other/ep0-ba2"});
+    events.clear();
+    trainer.begin();
+    CHECK(events == std::vector<std::string>{"fit_start"});
+    trainer.end();
+  }
 }
 
 }  // namespace

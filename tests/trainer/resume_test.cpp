@@ -17,6 +17,8 @@
 #include "composer/callbacks/speed_monitor.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "composer/core/on.h"
+#include "composer/core/run.h"
 #include "composer/data/map_style.h"
 #include "composer/loggers/json_lines_logger.h"
 #include "composer/optim/reduce_on_plateau.h"
@@ -25,6 +27,7 @@
 #include "tests/support/folder.h"
 #include "tests/support/killed.h"
 #include "tests/support/machines.h"
+#include "tests/support/skippable_sgd.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test::resume_test {
@@ -427,6 +430,38 @@ TEST_CASE("a run that goes on trains in the way that tune had chosen for it, wha
   REQUIRE(trainer.tuning().size() >= 1);
   CHECK(trainer.tuning()[0].ends_with(", as was found before"));
   CHECK(trainer.state().precision == chosen);
+}
+
+// The scale of the losses, as the next checkpoint would have it.
+double scale_of(const State& state) {
+  const StateDict saved = state.run->snapshot(false);
+  const auto& scaler = std::get<StateDict>(*saved.find("scaler"));
+  return std::get<at::Tensor>(*scaler.find("scale")).item<double>();
+}
+
+TEST_CASE("A run with a grad scaler that resumes goes on with the scale and the count that it had") {
+  const Folder folder;
+  const auto run = [&](bool dies, bool resumes) {
+    std::vector<double> scales;
+    TrainerOptions options = tiny_options();
+    options.optimizer = skippable_sgd(0.1);
+    options.grad_scaler = optim::GradScalerOptions{.init_scale = 16, .growth_interval = 2};
+    options.max_duration = "8ba";
+    options.save_folder = folder / (resumes ? "ck" : "whole");
+    options.save_interval = "1ba";
+    options.callbacks = {on(Event::BATCH_CHECKPOINT, [&](const State& state) { scales.push_back(scale_of(state)); }),
+                         killed_at(Event::BATCH_START, dies ? 5 : -1)};
+    Trainer trainer(std::move(options));
+    if (dies)
+      CHECK_THROWS_AS(trainer.fit(), RunError);
+    else
+      trainer.fit();
+    return scales;
+  };
+  const std::vector<double> whole = run(false, false), before = run(true, true), after = run(false, true);
+  CHECK(whole == std::vector<double>{16, 32, 32, 64, 64, 128, 128, 256});
+  CHECK(before == std::vector<double>(whole.begin(), whole.begin() + 5));
+  CHECK(after == std::vector<double>(whole.begin() + 5, whole.end()));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@
 #include "tests/support/warnings.h"
 #include "tests/trainer/fits_in_ranks.h"
 
-namespace composer::test::rank_options_test {
+namespace composer::test::ranks_options_test {
 namespace {
 
 // Changes of options, by name: of those without a text form, and of those that need another beside them.
@@ -354,4 +354,4 @@ TEST_CASE("A rank may leave run_name and save_folder to rank 0, and save by hand
 }
 
 }  // namespace
-}  // namespace composer::test::rank_options_test
+}  // namespace composer::test::ranks_options_test

@@ -21,7 +21,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/warnings.h"
 
-namespace composer::remote_resume_test {
+namespace composer::test::resume_remote_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -198,4 +198,4 @@ TEST_CASE("Downloads that a killed process has left are removed by the next star
   ::close(live);
 }
 
-}  // namespace composer::remote_resume_test
+}  // namespace composer::test::resume_remote_test

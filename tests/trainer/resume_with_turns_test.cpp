@@ -18,7 +18,7 @@
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test::unequal_turns_test {
+namespace composer::test::resume_with_turns_test {
 namespace {
 
 Time ba(std::int64_t batches) { return Time(batches, TimeUnit::BATCH); }
@@ -337,4 +337,4 @@ TEST_CASE("A random program is refused, or ends with the same weights after a ki
 }
 
 }  // namespace
-}  // namespace composer::test::unequal_turns_test
+}  // namespace composer::test::resume_with_turns_test

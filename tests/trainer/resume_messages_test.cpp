@@ -31,7 +31,7 @@
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test::goes_on_test {
+namespace composer::test::resume_messages_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -534,4 +534,4 @@ TEST_CASE("A run that goes on from what was saved before its fit trains as witho
 }
 
 }  // namespace
-}  // namespace composer::test::goes_on_test
+}  // namespace composer::test::resume_messages_test

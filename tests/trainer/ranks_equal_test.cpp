@@ -1,7 +1,5 @@
 // Ranks that train the same have the same weights to the bit, and those that do not are told so at the end of the epoch
 // and at each checkpoint: code of one's own may do on one rank what it does on no other.
-#include "composer/trainer/replicas.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -28,6 +26,7 @@
 #include "composer/optim/muon.h"
 #include "composer/optim/refit.h"
 #include "composer/optim/schedule.h"
+#include "composer/trainer/replicas.h"
 #include "composer/trainer/trainer.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
@@ -35,7 +34,7 @@
 #include "tests/trainer/algorithm_at.h"
 #include "tests/trainer/fits_in_ranks.h"
 
-namespace composer::test::replicas_test {
+namespace composer::test::ranks_equal_test {
 namespace {
 
 std::shared_ptr<Model> normed_model() {
@@ -498,4 +497,4 @@ TEST_CASE("The difference of weights is a share of the largest, and infinite whe
 }
 
 }  // namespace
-}  // namespace composer::test::replicas_test
+}  // namespace composer::test::ranks_equal_test

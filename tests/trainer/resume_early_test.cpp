@@ -21,7 +21,7 @@
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
-namespace composer::test::starts_again_test {
+namespace composer::test::resume_early_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -324,4 +324,4 @@ TEST_CASE("A tensor that a model makes in an evaluation and trains on is an erro
 }
 
 }  // namespace
-}  // namespace composer::test::starts_again_test
+}  // namespace composer::test::resume_early_test
