@@ -173,6 +173,12 @@ for file in files:
         for quote, path in includes:
             check_header(name, quote, path)
 
+for folder in ("tests", "examples", "benchmarks"):
+    for file in sorted(path for path in (root / folder).rglob("*") if path.suffix in (".h", ".cpp")):
+        for quote, path in INCLUDE.findall(file.read_text()):
+            if quote == '"' and path.startswith(("composer/", "tests/", "benchmarks/")) and not (root / path).is_file():
+                wrong.append(f'{file.relative_to(root)}: "{path}" is no file')
+
 for name in public:
     for included in graph[name]:
         if included in graph and included not in public:

@@ -20,8 +20,8 @@ class SaveSchedule;
 // these.
 std::map<std::string, double> current_metrics(const State& state);
 
-// Of which weights a metric was measured, so that the checkpoints of these have its value: the one of `best`. Without
-// `best`, as if there are no checkpoints, nothing happens.
+// Knows of which weights the metric of `best` was measured, so that the checkpoints of these weights have its value.
+// Without `best` no value is noted. A default-constructed one is of a trainer without checkpoints: nothing happens.
 class MeasuredValues {
  public:
   MeasuredValues() = default;
@@ -54,7 +54,7 @@ class MeasuredValues {
   bool is_current(const State& state) const;
   void warn_of_lost_value(const State& state);
 
-  SavedList* list_ = nullptr;  // null, as the schedule: without `best`
+  SavedList* list_ = nullptr;  // null, as the schedule: there are no checkpoints
   const SaveSchedule* schedule_ = nullptr;
   std::optional<Best> best_;
   OptionNames names_;

@@ -83,7 +83,7 @@ class RunFolder {
   bool locks_ = false;                         // a fit wants the lock, and may not have it yet
   std::unique_ptr<RunLock> lock_;              // null: it is not locked
   std::optional<Manifest> resumed_;            // until a fit has begun
-  std::optional<std::set<std::string>> seen_;  // of ResumePoint
+  std::optional<std::set<std::string>> seen_;  // ids; unset: nobody has looked, so none is refused
 };
 
 }  // namespace composer::saving

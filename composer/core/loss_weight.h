@@ -39,7 +39,8 @@ class COMPOSER_EXPORT LossWeight {
   // Returns `value`, or zeros if this weight is 0, even if that is not known on the host.
   at::Tensor value_or_zero(const at::Tensor& value) const;
 
-  // Combine the weights of parts. The results do not depend on the kind of targets or on a loss.
+  // Combine the weights of parts. A sum or a quotient no longer says of which kind of targets or of which loss it is,
+  // unless one of a sum is 0.
   LossWeight operator+(const LossWeight& other) const;
   LossWeight operator*(double factor) const;
   LossWeight operator/(const LossWeight& whole) const;  // 0 / 0 is 0

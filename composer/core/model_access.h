@@ -43,7 +43,7 @@ std::vector<std::pair<std::string, ModulePointer>> named_children(const torch::n
 // Returns a hash of `before` and of the module's own properties: its mode, its own parameters' addresses and whether
 // they require gradients, and its children. Does not make names.
 std::uint64_t mix_module(std::uint64_t before, const torch::nn::Module& module);
-// Hashes the address of a parameter or buffer.
+// Returns a hash of `before`, the address of a parameter or buffer, and whether it requires gradients.
 std::uint64_t mix_memory(std::uint64_t before, const at::Tensor& tensor);
 
 bool is_training(const torch::nn::Module& module);

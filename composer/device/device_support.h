@@ -71,7 +71,7 @@ class DeviceSupport {
   virtual std::string key_of_ranks() const;
 
   // --- what they are
-  // As its maker names it, and as others of the kind are named, whatever their number.
+  // The name that its maker gives to devices of its kind; where nobody knows it, "xpu:0".
   virtual std::string name_of(at::Device device) const;
   // Of products in this precision; unset: nothing is known of such devices. Throws if the device does not say its name.
   virtual std::optional<PeakRate> peak_rate(at::Device device, Precision precision) const;

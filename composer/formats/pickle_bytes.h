@@ -21,7 +21,7 @@ class PickleBytes {
   std::string_view line();                  // without its end
   std::uint64_t number(std::size_t bytes);  // little endian
   double real();
-  std::optional<std::int64_t> long_integer();  // unset: it has more than 64 bits
+  std::optional<std::int64_t> long_integer();  // unset: it has more than 8 bytes
 
   [[noreturn]] void fail(const std::string& what) const;    // damaged or forged
   [[noreturn]] void refuse(const std::string& what) const;  // in order, but not supported

@@ -10,8 +10,8 @@
 
 namespace composer::formats {
 
-// The values that a pickle makes. Whoever asks one for what it is not gets an error of the pickle, and so does whoever
-// makes more of them than so long a pickle of weights needs.
+// The values that a pickle makes. tuple(), string(), naturals() and items_of() refuse a value of another kind, and
+// spend() more values than so long a pickle of weights needs.
 class PickleValues {
  public:
   using Kind = PickleValue::Kind;
@@ -27,8 +27,10 @@ class PickleValues {
   // Limits values that a short pickle could multiply by reusing one: no more than it has bytes.
   void spend(std::size_t values);
 
-  const Items& items(const PickleValue& value) const { return pickle_.items[value.index]; }         // of what has some
-  const std::string& text(const PickleValue& value) const { return pickle_.strings[value.index]; }  // likewise
+  const Items& items(const PickleValue& value) const { return pickle_.items[value.index]; }  // the kind was checked
+  const std::string& text(const PickleValue& value) const {
+    return pickle_.strings[value.index];
+  }                                                      // the kind was checked
   Items& items_of(const PickleValue& value, Kind kind);  // to be added to; of an UNKNOWN: they are forgotten
   const Items& tuple(const PickleValue& value, std::size_t least, std::size_t most) const;
   const std::string& string(const PickleValue& value) const;

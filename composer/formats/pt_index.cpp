@@ -194,7 +194,7 @@ void PtIndex::check_readable_with_unknown(const std::string& bytes) {
     read(bytes, {.allow_unknown = true});
   } catch (const UnsupportedError&) {
     throw;
-  } catch (const CheckpointError&) {  // unsupported contents are found before damage
+  } catch (const CheckpointError&) {  // NOLINT(bugprone-empty-catch): unsupported contents are found before damage
   }
 }
 

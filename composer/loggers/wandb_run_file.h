@@ -19,7 +19,8 @@ class WandBRunFile {
     std::string bytes = {};
   };
 
-  // Both throw ConfigError if the file cannot be written, or somebody else writes it.
+  // Both throw ConfigError if the file cannot be written, or somebody else writes it. go_on() cuts what follows `size`,
+  // and throws Error if that fails.
   void create(const std::string& path);
   void go_on(const std::string& path, std::int64_t size, std::int64_t records);
   bool is_removed() const { return file_->is_removed(); }

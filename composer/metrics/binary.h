@@ -14,7 +14,7 @@ struct BinaryAccuracyOptions {
   double threshold = 0.5;  // threshold of the probability of class 1, in [0, 1]
   bool logits = false;     // the outputs are always logits, not probabilities
   std::string name = "BinaryAccuracy";
-  std::string output, target = "target";  // names of tensors of one shape; empty: the only output
+  std::string output, target = "target";  // names of tensors of one shape; an empty output: the only one
 };
 
 // Accuracy of binary predictions. Outputs and targets (0 or 1) have the same shape. If any output of a batch is outside
@@ -39,7 +39,7 @@ class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
 
 struct BinaryF1ScoreOptions {
   std::string name = "BinaryF1Score";
-  std::string output, target = "target";  // names of tensors; empty: the only output
+  std::string output, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Harmonic mean of precision and recall of class 1, from logits [N, 2] and targets [N]. NaN if class 1 occurs in

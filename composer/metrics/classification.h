@@ -24,7 +24,7 @@ struct MulticlassOptions {
   Average average = Average::MICRO;
   std::optional<std::int64_t> ignore_index = {};  // targets of this class do not count; unset: all count
   std::string name = {};                          // the class's name if empty
-  std::string output, target = "target";          // names of tensors; empty: the only output
+  std::string output, target = "target";          // names of tensors; an empty output: the only one
 };
 
 // Counts how logits (or probabilities) [N, C, ...] agree with targets. Targets are classes [N, ...], or probabilities

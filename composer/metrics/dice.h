@@ -15,7 +15,7 @@ struct DiceOptions {
   std::int64_t ignore_index = -1;  // pixels with this target do not count
   bool mean_of_batches = false;    // each batch has the same weight, whatever its size, as in Composer
   std::string name = "Dice";
-  std::string output, target = "target";  // names of tensors; empty: the only output
+  std::string output, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Dice coefficient in percent: twice the intersection of predicted and target pixels of a class, divided by the sum of

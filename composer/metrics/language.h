@@ -14,7 +14,7 @@ namespace composer::metrics {
 struct LanguageOptions {
   std::int64_t ignore_index = -100;       // tokens with this target do not count
   std::string name = {};                  // the class's name if empty
-  std::string output, target = "target";  // names of tensors; empty: the only output
+  std::string output, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Mean cross entropy of tokens, from logits [..., vocabulary] and targets [...].

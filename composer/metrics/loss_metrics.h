@@ -17,7 +17,7 @@ struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;  // targets of this class do not count
   bool mean_of_batches = false;      // each batch has the same weight, whatever its size, as in Composer
   std::string name = "CrossEntropy";
-  std::string output, target = "target";  // names of tensors; empty: the only output
+  std::string output, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Mean cross entropy of logits [N, C, ...] with classes [N, ...] or probabilities [N, C, ...].
@@ -43,7 +43,7 @@ struct LossMetricOptions {
   // the number of samples.
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
   std::string name = "LossMetric";
-  std::string output, target = "target";  // names of tensors; empty: the only output
+  std::string output, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Mean of any loss over all samples, or weighted by loss_weight. loss_function gets outputs and targets of half

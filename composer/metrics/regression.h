@@ -12,7 +12,7 @@ namespace composer::metrics {
 
 struct RegressionOptions {
   std::string name = {};                  // the class's name if empty
-  std::string output, target = "target";  // names of tensors of one shape; empty: the only output
+  std::string output, target = "target";  // names of tensors of one shape; an empty output: the only one
 };
 
 class COMPOSER_EXPORT MeanSquaredError final : public Ratio {

@@ -15,7 +15,8 @@ namespace composer::optim::detail {
 // parameter, and checkpoint() runs backward passes of its own: the first step learns how many there are.
 class BackwardSteps {
  public:
-  // `update` is given the place of a parameter, with a lock held. `name` names one, for errors.
+  // `update` is given the place of a parameter: during the backward pass under a lock, and by finish() without. `name`
+  // names one, for errors.
   using Update = std::function<void(std::size_t group, std::size_t index)>;
   using Name = std::function<std::string(std::size_t group, std::size_t index)>;
   BackwardSteps(std::string who, Update update, Name name);

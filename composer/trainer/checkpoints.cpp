@@ -35,11 +35,11 @@ void declare_direction(saving::MeasuredValues& measured, const saving::Best& bes
 
 // Null without a save_folder. `trainers` is set for one of this machine.
 std::unique_ptr<saving::RunSaver> make_saver(const TrainerOptions& options, const State& state,
-                                             const saving::ResumePoint& from,
-                                             std::unique_ptr<ResumesTogether>& trainers) {
+                                             saving::ResumePoint& from, std::unique_ptr<ResumesTogether>& trainers) {
   if (options.save_folder.empty()) return nullptr;
   const SaveFolder folder = save_folder_of(options, state.run_name);
   saving::SaverContext context{.goes_back = !options.resume_with.empty(), .resumes = options.autoresume};
+  if (!folder.is_remote()) look_into_named(folder.local, options, from);
   if (!net::is_uri(folder.given)) {
     trainers = std::make_unique<ResumesTogether>(options, state.run_name, from.found);
     context.program = trainers->program();
@@ -62,7 +62,7 @@ std::unique_ptr<saving::RunSaver> make_saver(const TrainerOptions& options, cons
 }  // namespace
 
 Checkpoints::Checkpoints(const TrainerOptions& options, const Ranks& ranks, const State& state, ReplicaCheck& replicas,
-                         const saving::ResumePoint& from, CollectiveSaving::Shares shares)
+                         saving::ResumePoint from, CollectiveSaving::Shares shares)
     : options_(options),
       ranks_(ranks),
       state_(state),

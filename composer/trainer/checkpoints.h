@@ -32,7 +32,7 @@ class Checkpoints {
  public:
   // Nothing is written yet.
   Checkpoints(const TrainerOptions& options, const Ranks& ranks, const State& state, ReplicaCheck& replicas,
-              const saving::ResumePoint& from, CollectiveSaving::Shares shares);
+              saving::ResumePoint from, CollectiveSaving::Shares shares);
 
   RunIdentity& identity() { return identity_; }
   CheckpointPaths& paths() { return paths_; }

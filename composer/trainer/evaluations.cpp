@@ -63,7 +63,8 @@ bool Evaluations::judges(const EvalRun& run, const Feed& feed, bool is_cut, cons
   return !ranks.any(is_cut && feed.num_batches() != all);
 }
 
-void Evaluations::declare_metrics(State& state) const {
+void Evaluations::declare_metrics(const MetricSet& of_training, State& state) const {
+  of_training.declare(state);
   for (const EvalRun& run : runs_) run.metrics.declare(state);
 }
 

@@ -56,8 +56,8 @@ class Evaluations {
   // Whether what is measured on `feed` judges checkpoints: not if that leaves out some of the data of `run`, or if they
   // are others than those which the trainer evaluates under this label.
   bool judges(const EvalRun& run, const Feed& feed, bool is_cut, const Ranks& ranks) const;
-  void declare_metrics(State& state) const;
-  void count_from_zero();  // time was reset: nothing has been due yet
+  void declare_metrics(const MetricSet& of_training, State& state) const;  // these, and those of all evaluators
+  void count_from_zero();                                                  // time was reset: nothing has been due yet
 
   void visit_pending(StateVisitor& visit) { visit("pending_evaluations", pending_); }
   // When each was due last, for these weights: those that are saved, or that were loaded.

@@ -17,8 +17,8 @@ class Ranks;
 class TrainStep;
 class TrainingData;
 
-// What the options of a fit mean for a trainer as it is, and whether that can be done. It changes nothing of what it
-// looks at, so that a fit that is refused leaves the trainer as it was.
+// What the options of a fit mean for a trainer as it is, and whether that can be done. A fit that is refused leaves the
+// trainer as it was, but for which values of save_best are better, which its loaders may declare.
 struct FitPlanner {
   // Throws ConfigError for whatever cannot be done; what it gives can come into force. `remaining` of the fit is to be
   // done.

@@ -75,6 +75,8 @@ struct Trainer::Impl {
   void close();
   void release();
 
+  // The owners keep references to one another, also to later ones, and use none of them while they are made; only `run`
+  // does, which uses `state` and `stopping`.
   TrainerOptions options;
   Ranks ranks;
   Calls calls;

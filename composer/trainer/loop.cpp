@@ -187,8 +187,7 @@ void Trainer::Impl::end() {
 }
 
 void Trainer::Impl::fire_end(Event event) {
-  if (fits.unfinished)
-    fits.unfinished->from = Unfinished::EVALUATIONS;  // it is not fired again, also if a callback throws
+  if (fits.unfinished) fits.unfinished->from = Unfinished::EVALUATIONS;  // not fired again, also if a callback throws
   events.fire(event);
 }
 

@@ -47,14 +47,11 @@ std::optional<saving::Found> newest_of_run(const TrainerOptions& options, const 
 saving::ResumePoint choose(const TrainerOptions& options) {
   saving::ResumePoint chosen;
   if (options.save_folder.empty()) return chosen;
-  if (!options.resume_with.empty()) return newest_in_common(options);
+  const bool goes_on = options.autoresume && !options.save_weights_only;
+  if (goes_on && !options.resume_with.empty()) return newest_in_common(options);
   const SaveFolder folder = save_folder_of(options, options.run_name);
-  const bool is_named_later = options.run_name.empty() && save_folder_of(options, "a").given != folder.given;
-  if (!folder.is_remote() && !is_named_later) try {
-      chosen.seen = saving::ids_of(saving::checkpoints_of_saver(folder.local));
-    } catch (const std::filesystem::filesystem_error&) {  // NOLINT(bugprone-empty-catch): who saves there says so
-    }
-  if (options.autoresume && !options.save_weights_only) chosen.found = newest_of_run(options, folder);
+  if (!folder.is_remote()) chosen.seen = ids_in(folder.local);
+  if (goes_on) chosen.found = newest_of_run(options, folder);
   return chosen;
 }
 
@@ -130,6 +127,22 @@ const StateDict* group_in(const StateDict& saved, const char* name) {
   const auto* group = found ? std::get_if<StateDict>(found) : nullptr;
   if (found && !group) throw CheckpointError("checkpoint: ", name, " is a single value, where there should be several");
   return group;
+}
+
+std::optional<std::set<std::string>> ids_in(const std::string& folder) {
+  try {
+    return saving::ids_of(saving::checkpoints_of_saver(folder));
+  } catch (const std::filesystem::filesystem_error&) {  // who saves there says so
+    return std::nullopt;
+  }
+}
+
+void look_into_named(const std::string& folder, const TrainerOptions& options, saving::ResumePoint& chosen) {
+  if (!options.run_name.empty() || save_folder_of(options, "").local == folder) return;
+  chosen.seen = ids_in(folder);
+  if (options.resume_with.empty() || chosen.found) return;
+  const std::vector<saving::Found> there = whole_checkpoints(folder, "");
+  if (!there.empty()) chosen.begins_again = there.back().manifest.run_id;
 }
 
 saving::ResumePoint checkpoint_to_resume(const TrainerOptions& options, const Ranks& ranks) {

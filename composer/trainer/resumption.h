@@ -3,6 +3,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -54,8 +55,14 @@ class Waiting {
   StateDict values_;
 };
 
-// The newest checkpoint of this run, if it is to go on from there: of rank 0, which alone reads the save_folder.
+// The checkpoint that this run goes on from, if there is one, and what else its save_folder contains. Rank 0 alone
+// reads the folder.
 saving::ResumePoint checkpoint_to_resume(const TrainerOptions& options, const Ranks& ranks);
+// The ids of a folder's checkpoints; unset: it cannot be read.
+std::optional<std::set<std::string>> ids_in(const std::string& folder);
+// `folder` is the save_folder of a trainer without the option run_name, now that its run has a name. If that is another
+// folder than the one in which a checkpoint was looked for, what it contains is noted in `chosen`.
+void look_into_named(const std::string& folder, const TrainerOptions& options, saving::ResumePoint& chosen);
 
 // What a checkpoint has brought. That of the own run, to go on from, is `found` until the first fit has begun.
 struct Resumption : saving::ResumePoint {

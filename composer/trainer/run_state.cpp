@@ -183,10 +183,7 @@ void RunState::visit_measured(StateVisitor& visit) const {
   const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
   const std::uint64_t weights = visit.is_loading() ? resumption.weights : weights_in_use.version();
   if (is_there("metrics")) visit_metrics(visit, state.metrics);
-  if (visit.is_loading()) {
-    train_step.metrics().declare(state);
-    evaluations.declare_metrics(state);
-  }
+  if (visit.is_loading()) evaluations.declare_metrics(train_step.metrics(), state);
   if (is_there("batch_loss")) visit_losses(visit, state.batch_loss);
   if (is_there("evaluated")) evaluations.visit_evaluated(visit, weights);
 }

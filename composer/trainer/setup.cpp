@@ -120,8 +120,7 @@ void Trainer::Impl::commit_lasting(FitPlan& plan) {
   if (plan.metrics) train_step.set_metrics(std::move(*plan.metrics));
   state.precision = plan.precision;
   if (!plan.evaluators.empty()) evaluations.replace(std::move(plan.evaluators));
-  train_step.metrics().declare(state);
-  evaluations.declare_metrics(state);
+  evaluations.declare_metrics(train_step.metrics(), state);
   rates = std::move(plan.rates);
   if (plan.reset_time) resumption.waiting.drop({"schedulers", "evaluated"});
   resumption.restore_given(rates.schedules(), evaluations);

@@ -20,14 +20,14 @@ void Stopping::end_fit() {
   ending_.reset();
 }
 
-bool Stopping::decide_with_ranks(bool limit_reached) { return ending_->decide(limit_reached, is_asked_of_any_rank()); }
+bool Stopping::decide_with_ranks(bool limit_reached) { return ending_->decide(limit_reached, exchange_with_ranks()); }
 
 void Stopping::decide_last_with_ranks() {
-  const bool asked = is_asked_of_any_rank();
+  const bool asked = exchange_with_ranks();
   ending_->decide_last(time_.limit_reached(), asked);
 }
 
-bool Stopping::is_asked_of_any_rank() {
+bool Stopping::exchange_with_ranks() {
   if (ranks_.alone()) {
     look_for_signal();
     return state_.stop.asked();

@@ -45,7 +45,7 @@ class Stopping {
   const std::shared_ptr<SignalWatch>& signals() const { return signals_; }
 
  private:
-  bool is_asked_of_any_rank();
+  bool exchange_with_ranks();  // all of them call it; whether one of them was asked to stop, or has had a signal
 
   const Ranks& ranks_;
   const State& state_;

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <c10/util/ScopeExit.h>
+
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/loggers/tensorboard_logger.h"
@@ -279,6 +281,56 @@ TEST_CASE("Trainers without a checkpoint in common are an error, and so are opti
   TrainerOptions none = one_of_two(folder, "a", "b");
   none.save_folder.clear();
   CHECK_THROWS_WITH_AS(Trainer(std::move(none)), doctest::Contains("resume_with: needs a save_folder"), ConfigError);
+  const Warnings quiet;
+  TrainerOptions anew = one_of_two(folder, "first", "second");  // which has none of the first one's
+  anew.autoresume = false;
+  CHECK_THROWS_WITH_AS(Trainer(std::move(anew)), doctest::Contains("resume_with: needs autoresume"), ConfigError);
+  CHECK(quiet.texts.empty());
+}
+
+// Two trainers whose folders are named by the run, which the environment names.
+std::pair<TrainerOptions, TrainerOptions> two_named_later(const Folder& folder) {
+  TrainerOptions first = one_of_two(folder, "first", "second"), second = one_of_two(folder, "second", "first");
+  first.run_name = second.run_name = "";
+  first.save_folder = folder / "{run_name}/first";
+  second.save_folder = folder / "{run_name}/second";
+  first.resume_with = {second.save_folder};
+  second.resume_with = {first.save_folder};
+  return {std::move(first), std::move(second)};
+}
+
+TEST_CASE("Trainers of resume_with whose folders the environment names begin again, and delete what they had there") {
+  const Folder folder;
+  ::setenv("COMPOSER_RUN_NAME", "tuesday", 1);
+  const auto unset = c10::make_scope_exit([] { ::unsetenv("COMPOSER_RUN_NAME"); });
+  for (const int start : {1, 2}) {
+    CAPTURE(start);
+    auto [one, other] = two_named_later(folder);
+    Trainer first(std::move(one)), second(std::move(other));
+    CHECK(first.state().timestamp.batch == 0);
+    first.begin();
+    second.begin();
+    CHECK(saving::list_checkpoints(folder / "tuesday/first").empty());
+    while (first.step()) second.step();
+    first.end();
+    second.end();
+    CHECK(saving::list_checkpoints(folder / "tuesday/first").size() == 4);
+  }
+}
+
+TEST_CASE("What another trainer writes after this one has named its folder is not this one's") {
+  const Folder folder;
+  const auto options = [&] {
+    TrainerOptions made = tiny_options();
+    made.save_folder = folder / "{run_name}";
+    made.max_duration = "1ep";
+    return made;
+  };
+  Trainer first(options());
+  TrainerOptions same = options();
+  same.run_name = first.state().run_name;
+  Trainer(std::move(same)).fit();
+  CHECK(error_of([&] { first.save_checkpoint("mine"); }).find("was written by another Trainer") != std::string::npos);
 }
 
 void damage(const fs::path& file) {
