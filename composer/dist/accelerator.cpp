@@ -12,16 +12,16 @@ namespace {
 
 constexpr std::chrono::seconds kAbort(5);
 
-// Never unloaded: its collectives may have threads.
+// The library is never unloaded, because its collectives may have running threads.
 void* open(const std::string& path) { return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); }
 
-// Beside libcomposer.so, or else where the linker looks.
+// Looks beside libcomposer.so first, then where the dynamic linker looks.
 void* open_library(const CollectivesLibrary& wanted) {
   Dl_info here{};
   if (dladdr(reinterpret_cast<const void*>(&open), &here) != 0 && here.dli_fname != nullptr) {
     const std::string path = here.dli_fname;
     const std::string folder = path.substr(0, path.find_last_of('/') + 1);
-    for (const char* place : {"", "../lib/"})  // the latter where a program in bin/ contains libcomposer
+    for (const char* place : {"", "../lib/"})  // "../lib/" is for a program in bin/ that contains libcomposer
       if (void* library = open(folder + place + wanted.file)) return library;
   }
   const char* error = dlerror();
@@ -74,8 +74,8 @@ bool Accelerator::has(c10::Device device) {
   return device_ == device;
 }
 
-// On a thread of its own: it waits for kernels that may never end. The group is never destroyed: its destructor waits
-// for them, too, and ends the process if it finds CUDA gone.
+// The abort runs on a thread of its own, because it waits for kernels that may never end. The group is never destroyed:
+// its destructor waits for these kernels, too, and ends the process if CUDA is gone by then.
 void Accelerator::abort() {
   const std::lock_guard lock(mutex_);
   if (!group_) return;
@@ -87,7 +87,8 @@ void Accelerator::abort() {
   }).detach();
 }
 
-// It may wait for others, so not under the lock, for which the watchdog would wait.
+// shutdown() of the library may wait for other ranks. It is called without the lock, because the watchdog would wait
+// for the lock.
 void Accelerator::shutdown() {
   std::unique_lock lock(mutex_);
   const c10::intrusive_ptr<c10d::ProcessGroup> group = std::move(group_);

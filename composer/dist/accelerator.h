@@ -14,7 +14,7 @@
 
 namespace composer::dist {
 
-// The collectives on the device of this rank, such as NCCL: in a library that is loaded when they are asked for.
+// The collectives on the device of this rank, such as NCCL. They are in a library of their own, which attach() loads.
 class Accelerator {
  public:
   Accelerator() = default;
@@ -23,14 +23,15 @@ class Accelerator {
   Accelerator(const Accelerator&) = delete;
   Accelerator& operator=(const Accelerator&) = delete;
 
-  // Adds them to the group. Throws ConfigError if there are none for the device, or for another one already.
+  // Adds the collectives of the device to the group. Throws ConfigError if there are none for the device, or if a
+  // different device is attached already.
   void attach(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const StorePtr& store,
               const Environment& environment, c10::Device device, std::chrono::milliseconds timeout);
   bool has(c10::Device device);
-  // Ends pending collectives, and returns at once. May be called from any thread, also if there are none. There are no
-  // collectives on the GPU afterwards.
+  // Ends pending collectives and returns at once; without any, does nothing. May be called from any thread. Afterwards
+  // there are no collectives on the GPU.
   void abort();
-  // The orderly end, once all ranks have done their last collective.
+  // The orderly end. To be called once all ranks have finished their last collective.
   void shutdown();
 
  private:
@@ -39,8 +40,8 @@ class Accelerator {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;  // null: there are no collectives on a GPU
   collectives::Abort* abort_ = nullptr;
   collectives::Shutdown* shutdown_ = nullptr;
-  const char* maker_ = "";     // of these collectives
-  std::future<void> aborted_;  // valid: abort() was called
+  const char* maker_ = "";     // of the collectives, for messages
+  std::future<void> aborted_;  // valid once abort() was called
 };
 
 }  // namespace composer::dist

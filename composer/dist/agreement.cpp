@@ -26,7 +26,7 @@ std::vector<std::string> split(const std::string& text) {
   return lines;
 }
 
-// Empty if there is none.
+// Describes the first line in which the two lists differ. Empty if they are equal.
 std::string first_difference(const std::vector<std::string>& of_rank_0, const std::vector<std::string>& own, int rank) {
   for (std::size_t i = 0; i < std::max(of_rank_0.size(), own.size()); ++i) {
     const std::string theirs = i < of_rank_0.size() ? of_rank_0[i] : "nothing more";
@@ -45,7 +45,7 @@ std::string describe_tensor(const std::string& name, const at::Tensor& tensor) {
 }
 
 void check_same_on_all_ranks(World& world, const std::string& who, const std::vector<std::string>& lines) {
-  const std::vector<std::string> own = split(joined(lines));  // a name may contain a line break
+  const std::vector<std::string> own = split(joined(lines));  // split again: a name may contain a line break
   const std::string of_rank_0 = world.broadcast(joined(own), 0);
   for (const std::string& difference : world.all_gather(first_difference(split(of_rank_0), own, world.rank())))
     if (!difference.empty()) throw ConfigError(who, ": the ranks differ: ", difference);

@@ -9,7 +9,7 @@ namespace composer::dist {
 AnswerLimit::AnswerLimit(std::uint16_t port, std::chrono::milliseconds time) {
   sockets_.begin();
   ends_ = std::jthread([this, port, time](const std::stop_token& stop) {
-    constexpr std::chrono::milliseconds kPause(200);  // the call may try again
+    constexpr std::chrono::milliseconds kPause(200);  // repeated, because the call may connect again
     std::mutex mutex;
     std::condition_variable_any wakes;
     std::unique_lock lock(mutex);

@@ -7,9 +7,9 @@
 
 namespace composer::dist {
 
-// Limits how long this process waits for what listens at a port, where the call that waits has no limit: from the end
-// of the time until this ends, connections to the port that were opened since it began are shut down, and such calls
-// fail. Earlier ones, such as those of another world, stay.
+// Limits how long this process waits for a server, in calls that have no timeout of their own. Once `time` has passed,
+// and until this object is destroyed, connections to the port that were opened since its construction are shut down, so
+// that calls that wait on them fail. Earlier connections, such as those of another world, stay open.
 class AnswerLimit {
  public:
   AnswerLimit(std::uint16_t port, std::chrono::milliseconds time);

@@ -16,7 +16,7 @@
 namespace composer::dist {
 namespace {
 
-// One piece: the gradients one after another, so that they travel in one message.
+// Averages one piece. Its gradients are put one after another, so that they travel in one message.
 void average(World& world, const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
   gradients.reserve(parameters.size());

@@ -10,9 +10,9 @@ namespace composer::dist {
 
 class World;
 
-// Replaces each gradient by its mean over ranks, after the backward passes. A rank where a parameter has no gradient
-// counts as zeros; a parameter without one on all ranks keeps none. All ranks call it with the same parameters in the
-// same order. Gradients travel in pieces of about `bucket_cap_mb` MiB. Sparse gradients are an error (ConfigError).
+// Replaces each gradient by its mean over ranks, after the backward passes. A missing gradient counts as zeros, unless
+// it is missing on all ranks: then it stays undefined. A collective: all ranks pass the same parameters in the same
+// order. Gradients travel in pieces of about `bucket_cap_mb` MiB. Throws ConfigError for a sparse gradient.
 COMPOSER_EXPORT void average_gradients(World& world, const std::vector<at::Tensor>& parameters,
                                        std::int64_t bucket_cap_mb = 25);
 

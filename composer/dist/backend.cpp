@@ -25,7 +25,7 @@ Reducible reducible(const at::Tensor& given, ReduceOp op) {
     case at::kComplexFloat:
     case at::kComplexDouble:
       if (op == ReduceOp::SUM) return {at::view_as_real(tensor).contiguous(), op};
-      break;  // complex numbers have no order; the backend refuses
+      break;  // complex numbers have no order, so the backend rejects other operations
     default:
       break;
   }
@@ -59,7 +59,7 @@ WorkPtr start_all_gather(c10d::Backend& backend, at::Tensor all, at::Tensor part
 }
 
 WorkPtr start_exchange(c10d::Backend& backend, at::Tensor received, at::Tensor sent) {
-  std::vector<std::int64_t> equal;  // empty: equal parts
+  std::vector<std::int64_t> equal;  // empty means equal parts
   std::vector<std::int64_t> equal_too;
 #if COMPOSER_TORCH >= 213
   return backend.all_to_all_single(received, sent, equal, equal_too);

@@ -14,8 +14,8 @@ class Bf16Hook final : public c10d::CppCommHookInterface<Group> {
  public:
   using CppCommHookInterface::CppCommHookInterface;
 
-  // Divides before it rounds: the sum of many ranks cannot overflow. The Reducer converts the result back when it
-  // copies it into the gradients.
+  // Divides before the sum, so that the sum over many ranks cannot overflow. The Reducer converts the result back when
+  // it copies it into the gradients.
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     at::Tensor& gradients = bucket.getBufferRef();
     gradients.div_(state_->getSize());

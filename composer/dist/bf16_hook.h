@@ -1,4 +1,4 @@
-// Gradients in half of the bytes. Internal.
+// Sends gradients with half of the bytes. Internal.
 #pragma once
 #include <memory>
 
@@ -11,7 +11,7 @@ class ProcessGroup;
 
 namespace composer::dist {
 
-// Sends gradients as bf16 if their dtype is larger. The mean over ranks is formed in bf16, too.
+// Sends gradients as bf16 if their dtype is larger. The mean over ranks is also computed in bf16.
 std::unique_ptr<c10d::CommHookInterface> bf16_hook(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
 
 }  // namespace composer::dist

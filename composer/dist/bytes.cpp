@@ -1,4 +1,4 @@
-// Collectives of texts: their lengths first, then the bytes in a tensor.
+// Collectives of texts. The lengths are sent first, then the bytes in a tensor.
 #include <algorithm>
 #include <cstring>
 

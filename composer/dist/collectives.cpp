@@ -32,7 +32,7 @@ void check_parts(const char* who, const at::Tensor& all, const at::Tensor& part,
                 part.scalar_type(), part.sizes(), " and there are ", size, " ranks");
 }
 
-// The tensors whose bytes are packed into one message: those of [begin, end), of one device.
+// Where the message that starts with the tensor at `begin` ends: a message holds the bytes of tensors on one device.
 std::size_t end_of_message(const Tensors& tensors, std::size_t begin) {
   std::size_t end = begin + 1, bytes = bytes_in_message(tensors[begin]);
   while (end < tensors.size() && tensors[end].device() == tensors[begin].device() &&

@@ -19,7 +19,7 @@
 
 namespace composer::dist {
 
-// What a parameter was when the buckets were made for it.
+// The properties that a parameter had when the buckets were made for it.
 struct ParameterLayout {
   at::Tensor tensor;
   std::vector<std::int64_t> sizes;
@@ -53,7 +53,7 @@ void check_on_this_rank(const DataParallel::Named& parameters) {
   }
 }
 
-// One line for all that must be equal on all ranks.
+// Describes what must be equal on all ranks: the options in the first line, then one line for each tensor.
 std::vector<std::string> describe_parameters(const DataParallel::Named& parameters, const DataParallel::Named& buffers,
                                              const DataParallelOptions& options) {
   std::vector<std::string> lines(1);
@@ -64,7 +64,7 @@ std::vector<std::string> describe_parameters(const DataParallel::Named& paramete
   return lines;
 }
 
-// Made anew each time: a module that moves or converts its buffers gives them other memory.
+// Called for each use: a module that moves or converts its buffers replaces their memory.
 std::vector<at::Tensor> detached(const DataParallel::Named& named) {
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : named) tensors.push_back(tensor.detach());
@@ -91,11 +91,11 @@ struct DataParallel::Impl {
   std::shared_ptr<World> world;
   Named parameters, buffers;  // buffers: those to broadcast
   std::vector<ParameterLayout> layouts;
-  std::optional<bool> find_unused;                                       // unset: no step has left out a parameter
-  std::unique_ptr<GradientReducer> reducer;                              // null if the world has one rank
-  std::deque<std::shared_ptr<const GradientReducer::Counts>> unchecked;  // of the last steps
+  std::optional<bool> find_unused;           // unset: no step has left out a parameter so far
+  std::unique_ptr<GradientReducer> reducer;  // null if the world has one rank
+  std::deque<std::shared_ptr<const GradientReducer::Counts>> unchecked;  // of the latest steps
 
-  // Runs collectives. An error because another rank is lost becomes PeerLost.
+  // Runs collectives. An error caused by the loss of another rank becomes PeerLost.
   void together(const std::function<void()>& run) const {
     if (world->is_alone()) return;
     try {
@@ -130,12 +130,13 @@ struct DataParallel::Impl {
   void finish(bool must_have) {
     reducer->finish(must_have);
     if (find_unused != true) unchecked.push_back(reducer->start_counts());
-    // A device is never waited for while it has nothing else to do: there, an error is thrown one step later.
+    // On a GPU, the check is one step behind, so that the host never waits for a device that has nothing else to do.
+    // There the error is thrown in the next step.
     check_missing(parameters.front().second.is_cpu() ? 0 : 1);
     reducer->drop_absent();
   }
 
-  // In all steps but so many of the last. All ranks have the same summaries, so they decide alike.
+  // Checks the unchecked steps except the latest `but`. All ranks have the same summaries, so they decide alike.
   void check_missing(std::size_t but) {
     for (; unchecked.size() > but; unchecked.pop_front()) {
       const GradientReducer::Summary summary = GradientReducer::summary(*unchecked.front());

@@ -5,7 +5,7 @@
 namespace composer::dist {
 namespace {
 
-// Shows whether it is set.
+// The value as text, or "unset".
 std::string tri_state(const std::optional<bool>& given) { return !given ? "unset" : *given ? "true" : "false"; }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace composer::dist {
 
-// What zero_stage must be.
+// The valid values of zero_stage, for messages.
 inline constexpr const char* kZeroStages = "0, 1 (optimizer state) or 2 (also gradients)";
 
 std::vector<Option<DistributedOptions>> distributed_options();

@@ -13,7 +13,7 @@ bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address.starts_with("127.");
 }
 
-// LOCAL_RANK and LOCAL_WORLD_SIZE. Without them all ranks must be on this machine.
+// Reads LOCAL_RANK and LOCAL_WORLD_SIZE. Without them, all ranks must be on this machine.
 void read_local(Environment& e) {
   const auto rank = integer_variable("LOCAL_RANK", 0, kLargestWorld);
   const auto size = integer_variable("LOCAL_WORLD_SIZE", 1, e.world_size);
@@ -66,7 +66,7 @@ Environment environment_of_launcher() {
   read_local(e);
   read_node(e);
   e.restart_count = static_cast<int>(integer_variable("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30).value_or(0));
-  e.agent_store = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";  // Python's text for true
+  e.agent_store = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";  // torchrun writes Python's text for true
   const std::string run = variable("TORCHELASTIC_RUN_ID").value_or("none");
   if (run != "none") e.job = "torchrun " + run;
   const auto ours = variable("COMPOSER_LAUNCHER");

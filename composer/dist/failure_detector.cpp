@@ -79,7 +79,7 @@ void FailureDetector::heard(Time now, const std::vector<std::string>& beats, con
   if (!judged_.is_open()) return;
   accuse();
   accuse_itself(waited.awake);
-  // Not before the store has said so, else one rank could finish while another accuses.
+  // This rank must not finish before the store has its BYE: otherwise one rank could finish while another accuses.
   all_bye_ = own_.phase() == RankPhase::BYE && ranks_.all_others([this](int rank) {
     return ranks_[rank].phase == RankPhase::BYE || ranks_[rank].phase == RankPhase::LEFT;
   });
@@ -106,7 +106,8 @@ Verdict FailureDetector::blame_suspension(Time length) const {
           join("rank ", rank_, " was suspended for ", seconds_to_tenths(length), ", and the others ended without it")};
 }
 
-// A rank that has finished may fail yet.
+// Proposes a verdict against this rank if it waits too long for a rank that has finished. The finished rank may still
+// fail, so the limit includes the farewell time.
 void FailureDetector::accuse_itself(Time waited) {
   if (!judged_.is_open()) return;
   const int finished = wait_.add(waited, ranks_, rules_.dead_after + rules_.farewell);
@@ -115,7 +116,7 @@ void FailureDetector::accuse_itself(Time waited) {
       {rank_, join("rank ", rank_, " waits for rank ", finished, ", which has finished", kOfAll, position_of(rank_))});
 }
 
-// The store is kept until all others have left too, or are silent.
+// The rank that serves the store leaves last: it waits until all others have left or are silent.
 void FailureDetector::wait_for_others() {
   if (!own_.is_stored(RankPhase::LEFT)) return;
   left_ = !serves() || clock_.awake() - left_at_ > 2 * rules_.dead_after ||
@@ -125,7 +126,7 @@ void FailureDetector::wait_for_others() {
 void FailureDetector::store_failed(Time now, const std::string& why) {
   clock_.advance(now);
   store_.lose();
-  if (own_.phase() == RankPhase::LEFT) left_ = true;  // it ended because all had left
+  if (own_.phase() == RankPhase::LEFT) left_ = true;  // the store ended because all had left
   if (left_ || verdict()) return;
   const std::optional<Time> suspended = clock_.suspended_within(rules_.dead_after);
   if (judged_.proposal() && judged_.proposal()->rank == rank_)

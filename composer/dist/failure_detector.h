@@ -14,21 +14,21 @@
 namespace composer::dist {
 
 struct DetectorRules {
-  std::chrono::milliseconds dead_after{5000};  // silence after which a rank is lost
+  std::chrono::milliseconds dead_after{5000};  // a rank is lost after a silence of this length
   std::chrono::milliseconds heartbeat{500};
-  std::chrono::milliseconds unwind{3000};    // from a verdict to the end by force
-  std::chrono::milliseconds grace{60000};    // the same if the main thread has taken the verdict: it may be saving
-  std::chrono::milliseconds farewell{2000};  // from the end of a program that trains to the failure of its rank
+  std::chrono::milliseconds unwind{3000};    // from a verdict until the process is ended by force
+  std::chrono::milliseconds grace{60000};    // the same, if the main thread has taken the verdict: it may be saving
+  std::chrono::milliseconds farewell{2000};  // from the end of a program that trains until its rank counts as failed
   bool may_exit = true;                      // whether the process may be ended by force
 };
 
-// The decisions of one rank about the life of all: a state machine without threads, clocks or sockets. Its owner reads
-// the clock, talks to the store and carries out the actions, one call at a time: it has no lock, and Watchdog's mutex
-// guards it as a whole, with all of its fields.
+// Decides for one rank which ranks are alive. A state machine without threads, clocks or sockets: its owner reads the
+// clock, talks to the store and carries out the actions. It has no lock, so its owner makes one call at a time;
+// Watchdog's mutex guards it as a whole, with all of its fields.
 //
-// Each rank writes a heartbeat into the store and reads those of all. A rank whose heartbeat stays the same for
-// `dead_after` on the reader's clock is lost. The reader proposes a verdict; the store keeps the first one, and all
-// ranks act on that one alone. If the store itself does not answer, the rank that serves it is lost.
+// Each rank writes a heartbeat into the store and reads the heartbeats of all. A rank is lost if its heartbeat does not
+// change for `dead_after` on the reader's clock. The reader then proposes a verdict. The store keeps the first one, and
+// all ranks act on that one alone. If the store itself does not answer, the rank that serves it is lost.
 //
 // Time that this process was suspended does not count as silence of others. If the others ended meanwhile, the rank
 // blames itself.
@@ -39,42 +39,44 @@ class FailureDetector {
   // `store_rank` is the rank whose process serves the store; -1 if the launcher does.
   FailureDetector(const DetectorRules& rules, int rank, int size, int store_rank, Time now);
 
-  // What the store has in place of a verdict that names a rank.
+  // The texts that the store may have in place of a verdict that names a rank.
   static constexpr std::string_view kNone = "-", kFinished = "finished";
 
-  // For the thread that talks to the store. In each turn it writes what turn() says, reads, and calls heard().
+  // For the thread that talks to the store. In each turn it writes what turn() returns, reads the heartbeats and the
+  // verdict, and passes them to heard().
   struct Turn {
     std::string beat;                     // to be set as this rank's heartbeat
     std::optional<std::string> proposal;  // to be set as the verdict if there is none
   };
-  // `calls` counts the beginnings and ends of this rank's collectives: it is odd while the main thread is in one.
+  // `calls` counts the beginnings and ends of this rank's collectives. It is odd while the main thread is in one.
   Turn turn(std::string_view position, std::uint64_t calls = 0);
   void heard(Time now, const std::vector<std::string>& beats, const std::string& verdict);
-  void store_failed(Time now, const std::string& why);  // the connection broke
-  Time pause() const;                                   // until the next turn
+  void store_failed(Time now, const std::string& why);  // to be called if the connection broke
+  Time pause() const;                                   // time until the next turn
   bool needs_turns() const;
 
-  // For the thread that supervises; to be called several times per heartbeat, and after each call above.
+  // For the thread that supervises. It calls tick() several times per heartbeat, and after each of the calls above.
   enum class Action {
     NONE,
-    ABORT,  // end all collectives; once
+    ABORT,  // end all collectives; returned once
     EXIT,   // end the process by force
   };
   Action tick(Time now);
 
   // For the main thread.
   void fail(const std::string& why, const std::string& position = {});  // this rank ends with an error
-  // A collective of this rank timed out although all ranks are alive: if one of them is where no other is, it hangs.
+  // A collective of this rank timed out although all ranks are alive. If exactly one rank is at another position than
+  // the others, it is accused of hanging.
   void timed_out();
   void leave();                   // this rank has finished its work
   void take() { taken_ = true; }  // the main thread knows the verdict and unwinds
   const std::optional<Verdict>& verdict() const { return judged_.verdict(); }
   bool has_left() const { return left_; }  // after leave(): all ranks have finished, and this process may end
-  // How long the main thread waits for a verdict after a collective has failed.
-  // On the clock awake(), which leaves out the time that this process was suspended.
+  // The detector's clock, which leaves out the time that this process was suspended.
   Time awake() const { return clock_.awake(); }
+  // How long the main thread waits for a verdict after a collective has failed.
   Time patience() const { return 2 * rules_.dead_after + 4 * rules_.heartbeat; }
-  bool may_end() const;  // after a verdict: the others know it, or cannot be reached
+  bool may_end() const;  // after a verdict: whether the others know it, or cannot be reached
   std::string positions() const { return ranks_.positions(); }  // of all ranks, for a message
 
  private:
@@ -99,11 +101,11 @@ class FailureDetector {
   CollectiveWait wait_;
   Judgement judged_;
 
-  int hurried_ = 0;       // turns that could not wait for the next heartbeat
-  bool all_bye_ = false;  // as this rank sees it: it says so to the store
+  int hurried_ = 0;       // turns that did not wait for the next heartbeat
+  bool all_bye_ = false;  // whether this rank has seen BYE of all; it tells the store so
   bool taken_ = false;
   bool left_ = false;
-  Time left_at_{0};  // awake
+  Time left_at_{0};  // on the awake clock
 };
 
 }  // namespace composer::dist

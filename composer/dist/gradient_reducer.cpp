@@ -32,7 +32,8 @@
 namespace composer::dist {
 namespace {
 
-// The Reducer finishes in a callback of the backward pass that calls its last hook.
+// Runs the function in a hook of a backward pass: the Reducer finishes in a callback of the backward pass that calls
+// its last hook.
 void in_a_backward_pass(const std::function<void()>& run) {
   const at::AutoGradMode with_grad(true);
   at::Tensor anchor = at::zeros({}).set_requires_grad(true);
@@ -40,7 +41,7 @@ void in_a_backward_pass(const std::function<void()>& run) {
   anchor.backward();
 }
 
-// Memory for a copy of the tensor that a GPU makes while the host goes on.
+// Allocates host memory for a copy of the tensor; from a GPU, the copy can be made without the host waiting.
 at::Tensor on_host_for(const at::Tensor& tensor) {
   const bool pinned = device_support(tensor.device().type()).pins_memory();
   return at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(pinned).requires_grad(false));
@@ -53,21 +54,21 @@ using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declva
 struct GradientReducer::Core {
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
   struct Hook {
-    Accumulator accumulator;  // a parameter itself does not keep it alive
+    Accumulator accumulator;  // kept here, because a parameter does not keep its accumulator alive
     std::uintptr_t key;
   };
 
   std::shared_ptr<c10d::Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
-  std::vector<std::size_t> indices;  // of our parameters among the reducer's; kNone: has no elements
+  std::vector<std::size_t> indices;  // of our parameters among the reducer's; kNone: the parameter has no elements
   std::size_t hidden = 0;            // index of the hidden parameter
   std::vector<Hook> hooks;           // one for each of our parameters
 };
 
-// Of ranks, divided by their number: present and missing for each parameter.
+// Fractions of the ranks that had a gradient and that missed one, for each parameter.
 struct GradientReducer::Counts {
   at::Tensor on_host;
-  std::optional<c10::Event> arrived;  // unset: they have
+  std::optional<c10::Event> arrived;  // unset: on_host is complete already
   std::vector<std::size_t> missing_here;
 };
 
@@ -82,12 +83,13 @@ GradientReducer::GradientReducer(const c10::intrusive_ptr<c10d::ProcessGroup>& g
     if (parameter.numel() > 0) reduced.push_back(parameter);
   }
   core_->hidden = reduced.size();
-  // Of the dtype whose bucket is probably the last.
+  // The hidden parameter has the dtype whose bucket is probably the last.
   hidden_ = at::zeros({2 * count}, parameters_.front().options().requires_grad(false)).set_requires_grad(true);
   reduced.push_back(hidden_);
 
   const std::vector<bool> sparse(reduced.size(), false);
-  // One bucket for each dtype in the first step; then the Reducer knows the order and divides them.
+  // In the first step there is one bucket for each dtype. Afterwards the Reducer knows the order of gradients and
+  // divides the buckets.
   auto [buckets, limits] =
       c10d::compute_bucket_assignment_by_size(reduced, {std::numeric_limits<std::size_t>::max()}, sparse);
   std::ranges::reverse(buckets);
@@ -137,7 +139,7 @@ void GradientReducer::begin(const std::vector<at::Tensor>* outputs) {
     if (!reached.contains(core_->hooks[i].accumulator.get())) pass_on(i);
 }
 
-// A checkpoint() segment that has not run yet may add to this gradient, so it is left to finish().
+// If a checkpoint() segment has not run yet, it may add to this gradient, so the gradient is left to finish().
 void GradientReducer::arrived(std::size_t index) {
   if (!has_begun_) return;
   if (passed_on_[index])
@@ -180,7 +182,7 @@ void GradientReducer::set_hidden_gradient(const std::vector<float>& flags) {
     on_device_ = own.to(hidden_.device(), /*non_blocking=*/true);
     flags_ = flags;
   }
-  at::Tensor& gradient = hidden_.mutable_grad();  // the Reducer writes to it
+  at::Tensor& gradient = hidden_.mutable_grad();  // the Reducer writes its result into this gradient
   if (gradient.defined())
     gradient.copy_(on_device_);
   else

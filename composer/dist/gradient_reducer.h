@@ -1,4 +1,4 @@
-// The c10d::Reducer and what drives it. Internal.
+// Drives libtorch's c10d::Reducer. Internal.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,11 +18,11 @@ namespace composer::dist {
 // Reduces gradients bucket by bucket as they appear in a backward pass. All ranks make the same calls in the same
 // order.
 //
-// The Reducer's own hooks are removed: it could reduce a gradient that a checkpoint() segment still adds to, and a rank
-// without a gradient for some parameter would leave the others waiting for ever. Instead, hooks of this class pass on
-// each gradient when it is complete, and finish() passes on the rest. One hidden parameter, the last to be passed on,
-// carries which gradients this rank had. It travels in the last bucket, so all ranks learn without another message
-// whose gradients were missing.
+// The Reducer's own hooks are removed, for two reasons: it could reduce a gradient to which a checkpoint() segment
+// still adds, and a rank without a gradient for some parameter would leave the others waiting for ever. Instead, hooks
+// of this class pass on each gradient when it is complete, and finish() passes on the rest. One hidden parameter, the
+// last to be passed on, tells the other ranks which gradients this rank had. It travels in the last bucket, so all
+// ranks learn without another message whose gradients were missing.
 class GradientReducer {
  public:
   struct Options {
@@ -36,27 +36,27 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  // Before the forward pass. After the first step, this sorts the buckets by the order in which gradients appeared.
+  // Called before the forward pass. After the first step, sorts the buckets by the order in which gradients appeared.
   void before_forward();
-  // Gradients are passed on from now on until finish(). With `outputs`, parameters that these do not depend on are
-  // passed on at once, so that their buckets need not wait for the end.
+  // From now on until finish(), gradients are passed on. With `outputs`, parameters on which the outputs do not depend
+  // are passed on at once, so that their buckets need not wait for the end.
   void begin(const std::vector<at::Tensor>* outputs);
-  // Passes on what is left, and waits for all. Then every gradient is the mean over ranks; undefined ones count as 0,
-  // and as missing if `must_have`.
+  // Passes on the remaining gradients and waits for the reduction. Then every gradient is the mean over ranks.
+  // Undefined gradients count as 0, and as missing if `must_have`.
   void finish(bool must_have);
   bool has_begun() const { return has_begun_; }
 
-  // After finish(): what this rank had and all ranks together had. That is copied to the host when the device comes to
-  // it; summary() waits for that copy, and for nothing that was queued after it.
+  // After finish(): which gradients this rank and all ranks together had. The device copies them to the host in its
+  // order of work. summary() waits for that copy, and for nothing that was queued after it.
   struct Counts;
   std::shared_ptr<const Counts> start_counts() const;
   struct Summary {
-    bool any_missing = false;  // on some rank
+    bool any_missing = false;  // whether a gradient was missing on any rank
     std::vector<std::size_t> missing_here;
   };
   static Summary summary(const Counts& counts);
   // After finish(): makes gradients undefined that were undefined on all ranks. Waits for the device if this rank had
-  // undefined ones.
+  // undefined gradients.
   void drop_absent() const;
 
  private:
@@ -72,7 +72,7 @@ class GradientReducer {
   bool has_begun_ = false, must_have_ = false;
   at::Tensor hidden_;
   std::vector<float> flags_;  // of the last step
-  at::Tensor on_device_;      // the same; they seldom change, and what is copied from the host is waited for
+  at::Tensor on_device_;  // flags_ on the device, kept because they seldom change and a copy from the host would wait
   std::unique_ptr<Core> core_;
 };
 

@@ -49,12 +49,12 @@ std::shared_ptr<gloo::transport::Device> device(const Environment& environment, 
   if (!interface.empty()) try {
       return Gloo::createDeviceForInterface(interface, /*lazyInit=*/false);
     } catch (const std::exception&) {
-      // Gloo's error is not nested: it would be taken for the loss of a rank.
+      // Gloo's error is not nested, because a nested one would be taken for the loss of a rank.
       throw ConfigError(
           "Gloo cannot use the network interface '", interface,
           "': it does not exist or has no address; set GLOO_SOCKET_IFNAME to one that `ip address` lists");
     }
-  // Not Gloo's default, the address of the machine's own name: Debian resolves that to 127.0.1.1.
+  // Gloo's default, the address of the machine's own name, is not used: Debian resolves the name to 127.0.1.1.
   const bool one_machine = environment.local_world_size == environment.world_size;
   return Gloo::createDeviceForHostname(
       one_machine ? "127.0.0.1" : local_address_towards(environment.master_addr, environment.master_port),

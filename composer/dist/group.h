@@ -8,7 +8,7 @@
 
 namespace composer::dist {
 
-// The group of all ranks, with Gloo for tensors on the CPU. Blocks until all ranks have called it.
+// Makes the group of all ranks, with Gloo for tensors on the CPU. Blocks until all ranks have called it.
 c10::intrusive_ptr<c10d::ProcessGroup> make_group(const StorePtr& store, const Environment& environment,
                                                   const Options& options);
 

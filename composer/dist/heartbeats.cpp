@@ -73,7 +73,8 @@ void CollectiveWait::at(std::uint64_t calls) {
   if (calls != std::exchange(calls_, calls)) std::ranges::fill(waited_, Time(0));
 }
 
-// A rank that has finished may have ended this one already: not all operations wait for all ranks.
+// The finished rank may already have ended the current collective: not all operations wait for all ranks. Therefore
+// ranks that have ended more collectives than this one do not count.
 int CollectiveWait::add(Time waited, const Heartbeats& ranks, Time limit) {
   if (calls_ % 2 == 0) return -1;
   for (int rank = 0; rank < ranks.size(); ++rank) {

@@ -20,16 +20,16 @@
 
 namespace composer::dist {
 
-// What a world of several ranks has, until shutdown(). A world of one rank has none.
+// The state of a world of several ranks, until shutdown(). A world of one rank has none.
 struct World::Impl {
-  using Calls = std::atomic<std::uint64_t>;  // beginnings and ends of collectives: odd within one
+  using Calls = std::atomic<std::uint64_t>;  // number of beginnings and ends of collectives: odd within one
 
   ~Impl();
 
-  // Throws Error if there is none any more.
+  // Throws Error if `impl` is null.
   static Impl& of(const std::unique_ptr<Impl>& impl);
 
-  // Throws Error if another thread is within a collective: which of theirs meet on other ranks would be left to chance.
+  // Throws Error if another thread is within a collective: the order of their collectives would then differ by rank.
   class OneCaller {
    public:
     explicit OneCaller(Calls& calls) : calls_(calls) {
@@ -61,23 +61,24 @@ struct World::Impl {
     return [calls = calls]() -> std::uint64_t { return *calls; };
   }
 
-  // Options::check_collectives: throws Error on all ranks unless all are about to do this with such tensors.
+  // With Options::check_collectives: throws Error on all ranks unless all are about to do this with such tensors.
   void check(const char* what, const at::Tensor& tensor);
   c10d::Backend& backend(const at::Tensor& tensor) const;  // of the tensor's device
   WorkPtr start_reduce(const at::Tensor& tensor, ReduceOp op);
   void reduce(const char* what, const at::Tensor& tensor, ReduceOp op);  // in place
 
   std::shared_ptr<Calls> calls = std::make_shared<Calls>(0);
-  std::shared_ptr<std::atomic<int>> fits = std::make_shared<std::atomic<int>>(0);  // how many training() go on
-  const pid_t joined_by = getpid();  // a child that this process forks has none of the threads
+  // Number of training() results that are alive.
+  std::shared_ptr<std::atomic<int>> fits = std::make_shared<std::atomic<int>>(0);
+  const pid_t joined_by = getpid();  // id of the process that joined; a child that it forks has none of the threads
   Options options;
   StorePtr store;
-  std::shared_ptr<Sockets> store_sockets;  // null if the store is of this process
-  std::shared_ptr<Sockets> sockets;        // Gloo's; of all ranks if they are threads of this process
+  std::shared_ptr<Sockets> store_sockets;  // null if the store lives in this process (in_threads)
+  std::shared_ptr<Sockets> sockets;  // Gloo's sockets; if the ranks are threads of this process, those of all ranks
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   std::shared_ptr<Accelerator> accelerator = std::make_shared<Accelerator>();
-  bool orderly = false;                // shutdown() has succeeded
-  std::unique_ptr<Watchdog> watchdog;  // the first to go
+  bool orderly = false;                // whether shutdown() has succeeded
+  std::unique_ptr<Watchdog> watchdog;  // the last member, so that it is destroyed first
 };
 
 }  // namespace composer::dist

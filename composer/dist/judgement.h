@@ -6,14 +6,14 @@
 
 namespace composer::dist {
 
-// Which rank is to blame for the end of all, and what is known of it. -1: none of the ranks.
+// Which rank is to blame for the end of all, and why. -1: none of the ranks.
 struct Verdict {
   int rank = -1;
   std::string text;
 };
 
-// How a rank comes to its verdict: it proposes one to the store, and the store's is in force. A rank that the store
-// does not answer decides for itself. The first proposal and the first verdict stay.
+// How a rank comes to its verdict. It proposes one to the store; the verdict in the store is in force. If the store
+// does not answer, the rank decides for itself. Only the first proposal and the first verdict count.
 class Judgement {
  public:
   using Time = std::chrono::milliseconds;
@@ -27,11 +27,11 @@ class Judgement {
     verdict_ = std::move(verdict);
     decided_at_ = now;
   }
-  void enforce(Verdict verdict, Time now) {  // it is the store's
+  void enforce(Verdict verdict, Time now) {  // the verdict comes from the store
     in_force_ = true;
     decide(std::move(verdict), now);
   }
-  // The store answers again after all: it is to have what this rank has decided without it.
+  // Called when the store answers again: proposes to it what this rank has decided without it.
   void propose_own_verdict() {
     if (verdict_ && !in_force_) proposal_ = verdict_;
   }
@@ -39,8 +39,9 @@ class Judgement {
   const std::optional<Verdict>& proposal() const { return proposal_; }
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool in_force() const { return in_force_; }
-  Time age(Time now) const { return now - decided_at_; }    // of the verdict
-  bool act_once() { return !std::exchange(acted_, true); }  // on the verdict: true the first time
+  Time age(Time now) const { return now - decided_at_; }  // of the verdict
+  // Whether to act on the verdict: true at the first call only.
+  bool act_once() { return !std::exchange(acted_, true); }
 
  private:
   std::optional<Verdict> proposal_;

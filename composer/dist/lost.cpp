@@ -17,15 +17,15 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-// Without Gloo's advice, and the place in its sources.
+// Removes Gloo's advice and the place in its sources.
 std::string bare(const std::string& line) {
   const std::string text = line.substr(0, line.find(". This is typically"));
   const std::size_t place = text.starts_with('[') ? text.find("] ") : std::string::npos;
   return place == std::string::npos || text.find("/gloo/") > place ? text : text.substr(place + 2);
 }
 
-// Gloo and NCCL have no type of error of their own, and the autograd engine turns some into others. What is an Error of
-// ours comes of something else, such as an upload whose connection broke.
+// Whether the error comes from a collective. Gloo and NCCL have no error type of their own, and the autograd engine
+// converts some errors. An Error of this library has another cause, such as an upload whose connection broke.
 bool is_of_communication(const std::exception& error, const std::string& line) {
   if (dynamic_cast<const c10::DistError*>(&error) != nullptr) return true;
   if (dynamic_cast<const Error*>(&error) != nullptr) return false;
@@ -54,7 +54,7 @@ std::optional<Loss> loss() {
     throw;
   } catch (const std::exception& error) {
     std::optional<Loss> found = loss_in(error);
-    if (found && found->rank) found->text = error.what();  // with where it happened
+    if (found && found->rank) found->text = error.what();  // includes where it happened
     return found;
   } catch (...) {
     return std::nullopt;

@@ -5,11 +5,13 @@
 
 namespace composer::dist {
 
-// What the exception that is being handled, or one nested in it, says of the loss of a rank.
+// What the exception that is being handled, or one nested in it, tells about the loss of a rank. nullopt: the
+// exception has another cause.
 struct Loss {
-  std::optional<int> rank;  // of a PeerLost; else a collective failed, and libtorch does not say because of whom
+  // The rank of a PeerLost. Unset: a collective failed, and libtorch does not say because of which rank.
+  std::optional<int> rank;
   std::string text;
-  bool timed_out = false;  // a collective
+  bool timed_out = false;  // whether a collective timed out
 };
 std::optional<Loss> loss();
 

@@ -27,7 +27,7 @@ std::shared_ptr<World> world_now() {
   return watched().world.lock();
 }
 
-// Empty unless the exception is Gloo's.
+// The text of the current exception; empty unless it is Gloo's.
 std::string text_of_gloo() {
   try {
     if (std::current_exception()) throw;

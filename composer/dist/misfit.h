@@ -1,4 +1,4 @@
-// Ranks whose collectives do not fit each other. Internal.
+// Explains collectives of ranks that do not match. Internal.
 #pragma once
 #include <memory>
 
@@ -6,8 +6,9 @@ namespace composer::dist {
 
 class World;
 
-// Gloo notices on a thread of its own that two ranks' messages do not fit, and throws where nobody can catch. From now
-// on the process does not abort then: it says why, tells the other ranks, and ends with status 1.
+// If messages of two ranks do not match, Gloo throws on one of its own threads, where the exception cannot be caught.
+// After this call, the process does not abort then: it prints the reason, tells the other ranks, and ends with
+// status 1.
 void explain_misfits(const std::shared_ptr<World>& world);
 
 }  // namespace composer::dist

@@ -16,7 +16,7 @@
 
 namespace composer::dist {
 
-// Where a tensor lies in a buffer. A buffer has one flat tensor for each dtype.
+// The place of a tensor in a buffer. A buffer has one flat tensor for each dtype.
 struct PlaceInBuffer {
   std::size_t flat;
   std::int64_t offset;
@@ -24,14 +24,14 @@ struct PlaceInBuffer {
 
 struct PartialSum {
   std::vector<at::Tensor> flats;
-  std::int64_t shards = 0;  // that it is the sum of
+  std::int64_t shards = 0;  // number of shards in the sum
 };
 
 namespace {
 
 constexpr const char* kOrderedSum = "ordered sum";
 
-// The sum over ranks, by a binary tree in the order of ranks, in place. Each rank adds one part of the tensor.
+// Sums over ranks in place, by a binary tree in the order of ranks. Each rank adds up one part of the tensor.
 void add_over_ranks(World& world, const at::Tensor& flat) {
   const std::int64_t ranks = world.size();
   if (ranks == 1 || flat.numel() == 0) return;
@@ -54,7 +54,8 @@ struct OrderedSum::Impl {
   std::vector<at::TensorOptions> options;  // of the flat tensors
   std::vector<std::int64_t> lengths;       // of the flat tensors, multiples of the number of ranks
   at::Tensor present;                      // for each tensor: whether a shard of this rank had it
-  std::vector<PartialSum> partials;  // as the digits of a binary counter: each of fewer shards than the one before
+  // Like the digits of a binary counter: each is a sum of fewer shards than the one before.
+  std::vector<PartialSum> partials;
   std::vector<std::vector<at::Tensor>> spare;
   std::int64_t added = 0;
 
@@ -96,7 +97,7 @@ struct OrderedSum::Impl {
     }
   }
 
-  // An undefined tensor is added as zeros in every tree: -0 + 0 is 0, which is not what -0 alone would be.
+  // Adds zeros for an undefined tensor. They must be added: -0 + 0 is 0, but -0 alone would stay -0.
   void add_to(const std::vector<at::Tensor>& flats, const std::vector<at::Tensor>& tensors) const {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const at::Tensor to = view(flats, i);
@@ -107,7 +108,7 @@ struct OrderedSum::Impl {
     }
   }
 
-  // Adds neighbours that are sums of as many shards.
+  // Adds up neighbours that are sums of equally many shards.
   void carry() {
     while (partials.size() > 1 && partials[partials.size() - 2].shards == partials.back().shards) {
       PartialSum last = std::move(partials.back());
@@ -166,7 +167,7 @@ void OrderedSum::add(const std::vector<at::Tensor>& tensors) {
     m.copy(tensors, m.partials.back().flats);
     return;
   }
-  // The second of a pair needs no buffer of its own.
+  // The second shard of a pair needs no buffer of its own.
   m.add_to(m.partials.back().flats, tensors);
   m.partials.back().shards = 2;
   m.carry();
@@ -177,7 +178,7 @@ std::vector<at::Tensor> OrderedSum::finish() {
   Impl& m = *impl_;
   if (m.added != m.per_rank)
     throw ConfigError(kOrderedSum, ": this rank has ", m.per_rank, " shards, and got only ", m.added);
-  // The result keeps its buffer; the caller may keep the result.
+  // The buffer becomes the result and is not reused, because the caller may keep it.
   const std::vector<at::Tensor> flats = std::move(m.partials.back().flats);
   m.partials.clear();
   for (const at::Tensor& flat : flats) add_over_ranks(*m.world, flat);

@@ -6,7 +6,7 @@
 
 namespace composer::dist {
 
-// Where a rank is: written by one thread often, read by another from time to time. Neither waits.
+// The training position of a rank. One thread writes it often, another reads it from time to time; neither waits.
 class Position {
  public:
   void set(std::string_view event, std::int64_t epoch, std::int64_t batch) noexcept;

@@ -12,7 +12,7 @@ std::unordered_set<const void*> nodes_behind(const std::vector<at::Tensor>& outp
   const auto visit = [&](const torch::autograd::Edge& edge) {
     if (edge.function && seen.insert(edge.function.get()).second) left.push_back(edge.function.get());
   };
-  std::vector<torch::autograd::Edge> roots;  // keeps the accumulators of leaves alive meanwhile
+  std::vector<torch::autograd::Edge> roots;  // keeps the accumulators of leaves alive during the search
   for (const at::Tensor& output : outputs)
     if (output.defined() && output.requires_grad()) roots.push_back(torch::autograd::impl::gradient_edge(output));
   for (const auto& root : roots) visit(root);

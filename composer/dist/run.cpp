@@ -21,7 +21,7 @@ struct OfProcess {
   pid_t joined_by = 0;  // a child that this process forks is not a rank
 };
 OfProcess& of_this_process() {
-  static auto* the_one = new OfProcess;  // never destroyed: a handler at the end of the process uses it
+  static auto* the_one = new OfProcess;  // never destroyed: at_exit() uses it
   return *the_one;
 }
 
@@ -36,7 +36,7 @@ void say(const World* world, const std::string& text) {
   std::cerr << "libcomposer: " + (world ? join("rank ", world->rank(), ": ") : "") + text + "\n" << std::flush;
 }
 
-// The status of a program whose body has thrown the exception that is being handled.
+// The exit status of a program whose body has thrown the exception that is being handled.
 int status_of_exception(World* world) {
   try {
     if (world) world->rethrow();
@@ -54,7 +54,7 @@ int status_of_exception(World* world) {
 
 }  // namespace
 
-// The end of a program that does not use run(): exit() or a return from main().
+// Called at the end of a program that does not use run(): at exit() or a return from main().
 void World::at_exit(int status, void* /*unused*/) {
   const std::shared_ptr<World> world = take_world();
   if (!world || !world->impl_) return;
@@ -109,7 +109,7 @@ int run(const std::function<int()>& body, const Options& options) {
     status = status_of_exception(world.get());
   }
   world.reset();
-  take_world();  // ends it, unless the body has kept it
+  take_world();  // destroys the world, unless the body has kept it
   return status;
 }
 

@@ -48,7 +48,8 @@ void Sharded::set_parameters(Named parameters) {
   divide(known);
 }
 
-// What is trained first, so that a frozen part of the model does not make shares of the rest unequal.
+// Divides parameters that require gradients first, so that a frozen part of the model does not make the shares of the
+// rest unequal.
 void Sharded::divide(const std::vector<int>& known) {
   owners_ = known;
   std::vector<std::int64_t> load(static_cast<std::size_t>(world_->size()));

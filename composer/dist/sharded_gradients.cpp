@@ -1,4 +1,4 @@
-// What ranks send in each step: gradients to their owners (stage 2), and new values from them.
+// Messages of each step: gradients to their owners (stage 2), and new values from the owners.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@ namespace composer::dist {
 
 namespace {
 
-// Copies the gradients of one owner's parameters to where they are sent from, and drops them.
+// Copies the gradients of one owner's parameters into the message, and makes the gradients undefined.
 void take_gradients(const std::vector<std::size_t>& indices, const Sharded::Named& parameters, const at::Tensor& into,
                     std::int64_t offset) {
   for (const std::size_t i : indices) {
@@ -36,12 +36,13 @@ void put_gradients(const std::vector<std::size_t>& indices, const Sharded::Named
   std::int64_t offset = 0;
   for (const std::size_t i : indices) {
     const at::Tensor& parameter = parameters[i].second;
-    parameter.mutable_grad() = slice_for(from, offset, parameter).variable_data();  // no view, for detach_()
+    // The gradient is not a view, because detach_() rejects views.
+    parameter.mutable_grad() = slice_for(from, offset, parameter).variable_data();
     offset += parameter.numel();
   }
 }
 
-// A part of the message for each owner. Its rank keeps the sum of that part.
+// Sends a part of the message to each owner. Each rank keeps the sum of its own part.
 void reduce(World& world, const ShardMessage& message, const Sharded::Named& parameters) {
   const auto& own = message.by_owner[static_cast<std::size_t>(world.rank())];
   const std::optional<int> sole = message.sole_owner();

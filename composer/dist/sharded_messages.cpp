@@ -9,8 +9,8 @@ namespace {
 
 using ByOwner = std::vector<std::vector<std::size_t>>;
 
-// Takes from each rank's parameters as many as fit, but at least one. Parts are padded to the largest: where one
-// parameter would make most of the message padding, it goes alone.
+// Takes from each rank's parameters as many as fit, but at least one. Parts are padded to the largest. If one parameter
+// would make most of the message padding, the parameter gets a message of its own.
 ShardMessage take(ByOwner& left, const Sharded::Named& parameters, std::int64_t elements_of_part) {
   ShardMessage message;
   message.by_owner.resize(left.size());

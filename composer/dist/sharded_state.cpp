@@ -1,4 +1,4 @@
-// The optimizer state of all ranks as one.
+// Combines the optimizer state of all ranks.
 #include <algorithm>
 #include <charconv>
 #include <string_view>
@@ -17,7 +17,7 @@ using StateTensor = Sharded::StateTensor;
 
 constexpr std::int64_t kPiece = std::int64_t{64} << 20;  // bytes
 
-// What another rank must know to receive a tensor, as text fields that end in a zero byte.
+// Writes what another rank must know to receive a tensor, as text fields that end in a zero byte.
 class Writer {
  public:
   void add(std::string_view field) { text_.append(field).push_back('\0'); }
@@ -62,7 +62,7 @@ std::string describe_list(const std::vector<StateTensor>& list) {
   return writer.text();
 }
 
-// A tensor of another rank, without its memory.
+// Describes a tensor of another rank, without its memory.
 struct Described {
   std::string parameter, key;
   at::ScalarType dtype;
@@ -93,7 +93,7 @@ std::vector<Described> parse(const std::string& description) {
   return list;
 }
 
-// The end of the piece that begins there: of about kPiece bytes.
+// The end of the piece that begins at `begin` and has about kPiece bytes.
 std::size_t end_of_piece(const std::vector<Described>& list, std::size_t begin) {
   std::int64_t bytes = list[begin].bytes();
   std::size_t end = begin + 1;
@@ -109,7 +109,7 @@ std::vector<StateTensor> Sharded::gather(const std::vector<StateTensor>& own, in
   const std::vector<std::string> descriptions = world_->all_gather(describe_list(own));
   for (int rank = 0; rank < world_->size(); ++rank) {
     const bool is_mine = rank == world_->rank(), is_root = root == world_->rank();
-    if (rank == root) {  // nobody needs what it has
+    if (rank == root) {  // the root does not send its own tensors
       if (is_root) all.insert(all.end(), own.begin(), own.end());
       continue;
     }

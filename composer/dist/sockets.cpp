@@ -19,14 +19,14 @@ bool is_listening(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening != 0;
 }
 
-// Of either end: getsockname() or getpeername().
+// The port of an end of the socket: the own one with getsockname(), the other with getpeername(). 0 if it has none.
 std::uint16_t port_of(int socket, int (*name_of)(int, sockaddr*, socklen_t*) noexcept) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (name_of(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
   if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
   if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
-  return 0;  // not of the internet
+  return 0;  // not an internet address
 }
 
 }  // namespace
@@ -39,7 +39,8 @@ Sockets::Ids Sockets::open_now() {
     const std::string_view name = entry->d_name;
     int descriptor = -1;
     struct stat status {};
-    if (std::from_chars(name.data(), name.data() + name.size(), descriptor).ec != std::errc()) continue;  // "."
+    // "." and ".." are no numbers
+    if (std::from_chars(name.data(), name.data() + name.size(), descriptor).ec != std::errc()) continue;
     if (fstat(descriptor, &status) == 0 && S_ISSOCK(status.st_mode)) ids.emplace_back(descriptor, status.st_ino);
   }
   return ids;

@@ -8,8 +8,8 @@
 
 namespace composer::dist {
 
-// The sockets that this process opened between two moments. Another thread can shut them down: every call that waits on
-// one then fails at once. Gloo has no other way to end a collective whose peer does not answer.
+// The sockets that this process opened between begin() and end(). Another thread can shut them down: every call that
+// waits on one then fails at once. Gloo has no other way to end a collective whose peer does not answer.
 class Sockets {
  public:
   // Connections whose local port is `served` belong to the store's server, and are never shut down.
@@ -17,9 +17,9 @@ class Sockets {
 
   void begin();
   void end();
-  // May be called from any thread at any time. Between begin() and end() it concerns what is open by then.
+  // May be called from any thread at any time. Between begin() and end(), it shuts down the sockets opened so far.
   void shut_down() const;
-  // The same of connections to a server at that port of any machine alone.
+  // Like shut_down(), but only for connections to a server at that port of any machine.
   void shut_down_to(std::uint16_t port) const;
 
  private:

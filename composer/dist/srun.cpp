@@ -9,7 +9,8 @@
 namespace composer::dist {
 namespace {
 
-// The first of two variables that is set. srun sets both for a step; those of the job may describe more than the step.
+// The first of two variables that is set. srun sets both for a step; the job's variables may describe more than the
+// step.
 std::optional<std::string> either(const char* of_step, const char* of_job) {
   if (std::optional<std::string> value = variable(of_step)) return value;
   return variable(of_job);
@@ -22,8 +23,8 @@ int world_size() {
   return int_of(required_variable("SLURM_NTASKS", 1, kLargestWorld));
 }
 
-// All ranks compute the same port, below the range from which Linux takes ports for outgoing connections. Jobs and
-// steps that share a machine get different ones.
+// The port of the store. All ranks compute the same port, below the range from which Linux takes ports for outgoing
+// connections. Jobs and steps that share a machine get different ports.
 std::uint16_t port_of_job() {
   const std::int64_t largest = 0xffffffff;
   const std::int64_t job = integer_variable("SLURM_JOB_ID", 0, largest).value_or(0);

@@ -5,14 +5,14 @@
 
 namespace composer::dist {
 
-// Whether srun started this process. A batch script has most of the SLURM variables, but no SLURM_STEP_ID.
+// Whether srun started this process. A batch script has most of the SLURM variables, but not SLURM_STEP_ID.
 bool started_by_srun();
-// Reads the SLURM variables. Throws ConfigError as environment() does.
+// Reads the SLURM variables. Throws ConfigError like environment().
 Environment environment_of_srun();
 
 // The first host of a list such as "gpu[03-05,9],login" (here gpu03).
 std::string first_host(const std::string& list);
-// The entry of a list such as "4(x2),3" (here 4, 4, 3) for a node, and the sum of all entries.
+// The entry for a node in a list such as "4(x2),3" (here 4, 4, 3), and the sum of all entries.
 struct TasksPerNode {
   int of_node = 0, sum = 0;
 };

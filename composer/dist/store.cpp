@@ -25,8 +25,8 @@ using std::chrono::milliseconds;
 
 std::string seconds_text(milliseconds time) { return join(static_cast<double>(time.count()) / 1000, " s"); }
 
-// `composer launch` binds the port before it starts rank 0, and hands over the socket: nothing can take the port in
-// between. Taken once; a second world of this process binds the port itself.
+// The socket that `composer launch` has bound before it started rank 0, so that no other process can take the port in
+// between. Returned once: a second world of this process binds the port itself.
 std::optional<int> inherited_socket() {
   const auto given = integer_variable("COMPOSER_MASTER_FD", 0, 1 << 20);
   if (!given) return std::nullopt;
@@ -37,20 +37,21 @@ std::optional<int> inherited_socket() {
   if (getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening == 0)
     throw ConfigError("COMPOSER_MASTER_FD=", socket,
                       " is not a listening socket; `composer launch` sets this variable");
-  fcntl(socket, F_SETFD, FD_CLOEXEC);  // not for the children of this process
+  fcntl(socket, F_SETFD, FD_CLOEXEC);  // child processes do not inherit the socket
   return socket;
 }
 
 StorePtr connect(const Environment& environment, int times_joined, c10d::TCPStoreOptions options) {
   options.port = environment.master_port;
   options.numWorkers = static_cast<std::size_t>(environment.world_size);
-  options.waitWorkers = false;  // arrive() waits, and names the ranks that are missing
-  // The store's own timeout does not hold for the first answer. It ends first, so that nothing is tried again.
+  options.waitWorkers = false;  // arrive() waits, and its errors name the missing ranks
+  // The store's own timeout does not apply to the first answer. This limit ends after that timeout, so that the store
+  // does not try again.
   const AnswerLimit limit(environment.master_port, options.timeout + milliseconds(100));
   StorePtr store;
   try {
     store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
-  } catch (const c10::Error& error) {  // a libtorch without libuv, and no function tells whether it has it
+  } catch (const c10::Error& error) {  // this libtorch may lack libuv; no function tells
     if (std::string_view(error.what_without_backtrace()).find("libuv") == std::string_view::npos) throw;
     options.useLibUV = false;
     store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
@@ -58,18 +59,18 @@ StorePtr connect(const Environment& environment, int times_joined, c10d::TCPStor
   return c10::make_intrusive<c10d::PrefixStore>(prefix_of(environment, times_joined), store);
 }
 
-// Sets the key unless another rank has; the value in force.
+// Sets the key unless another rank has set it. Returns the value that the key has then.
 std::string claim(c10d::Store& store, const std::string& key, const std::string& value) {
   return store.compareSet(key, std::string(), value);
 }
 
 std::string rank_key(int rank) { return join("rank/", rank); }
 
-// The outcome of an arrival, for all ranks: that they have arrived, or why they do not. The first that is claimed
-// counts.
+// The outcome of an arrival, the same for all ranks: kArrived, or the reason for the failure. The first value that is
+// claimed counts.
 const std::string kOutcomeKey = "outcome", kArrived = "arrived";
 
-// Throws the outcome, which is not kArrived. Whoever serves the store waits for the others to read it.
+// Throws the outcome, which is not kArrived. The rank that serves the store first waits until the others have read it.
 [[noreturn]] void refuse(c10d::Store& store, const Environment& environment, const Clock& clock,
                          const std::string& outcome) {
   const std::int64_t read = store.add("refused_read", 1);
@@ -83,7 +84,7 @@ const std::string kOutcomeKey = "outcome", kArrived = "arrived";
   throw ConfigError(outcome);
 }
 
-// This process does not belong to the world. If the others have all arrived, they go on without it.
+// Refuses this process, which does not belong to the world. If all others have arrived, they go on without it.
 [[noreturn]] void refuse_this(c10d::Store& store, const Environment& environment, const Clock& clock,
                               const std::string& why) {
   const std::string outcome = claim(store, kOutcomeKey, why);
@@ -171,7 +172,7 @@ StorePtr second_connection(const Environment& environment, int times_joined, mil
 
 void arrive(c10d::Store& store, const Environment& environment, milliseconds timeout, const Clock& clock,
             const std::string& process) try {
-  // Before anybody can see this rank: whoever has seen all reads these keys.
+  // Set before other ranks can see this rank: a rank that has seen all ranks reads these keys.
   claim(store, kVerdictKey, kNoVerdict);
   claim(store, beat_key(environment.rank), "0 w ");
   check_in(store, environment, clock, process);

@@ -5,7 +5,7 @@
 
 namespace composer::dist {
 
-// What a rank knows of the store by its answers: when the last one came, the last long time without, and whether the
+// Contact of a rank with the store: when the last answer came, the latest long gap between answers, and whether the
 // connection broke.
 class StoreContact {
  public:
@@ -15,14 +15,14 @@ class StoreContact {
   StoreContact(Time long_gap, const Moment& now) : long_gap_(long_gap), answered_(now) {}
 
   bool is_long(Time time) const { return time >= long_gap_; }
-  // It has answered. Returns the time since its answer before.
+  // To be called at each answer. Returns the time since the answer before.
   Moment answered(const Moment& now) {
     const Moment waited = now - answered_;
     answered_ = now;
     if (is_long(waited.real)) gap_ = waited;
     return waited;
   }
-  const Moment& gap() const { return gap_; }  // the last that was long
+  const Moment& gap() const { return gap_; }  // the latest gap that was long
   Time unanswered(const Moment& now) const { return (now - answered_).awake; }
   void lose() { lost_ = true; }
   bool is_lost() const { return lost_; }

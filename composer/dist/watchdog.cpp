@@ -25,7 +25,7 @@ FailureDetector::Time now() {
 std::vector<std::uint8_t> bytes(std::string_view text) { return {text.begin(), text.end()}; }
 std::string text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-// The last words of the process. Neither a lock of the main thread nor a full pipe may keep it from ending.
+// Prints the message and ends the process. Neither a lock of the main thread nor a full pipe can keep it from ending.
 [[noreturn]] void exit_by_force(const std::string& message) {
   pollfd out{STDERR_FILENO, POLLOUT, 0};
   if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0) {
@@ -56,10 +56,10 @@ struct Watchdog::State {
   Position position;
   std::vector<std::string> keys;
 
-  mutable std::mutex mutex;  // of all below
+  mutable std::mutex mutex;  // guards all fields below
   std::condition_variable changed;
   FailureDetector detector;
-  int wishes = 0;  // turns that were asked for before their time
+  int wishes = 0;  // number of turns that were asked for before their time
   bool stop = false, talker_ended = false;
 };
 
@@ -129,7 +129,7 @@ Watchdog::~Watchdog() {
   const auto ended = [&] { return state.talker_ended; };
   if (state.changed.wait_for(lock, milliseconds(200), ended) || !state.setup.store_sockets) return;
   lock.unlock();
-  state.setup.store_sockets->shut_down();  // it waits for an answer of a store that gives none
+  state.setup.store_sockets->shut_down();  // the talker waits for an answer of a store that gives none
   lock.lock();
   state.changed.wait_for(lock, milliseconds(500), ended);
 }
@@ -161,7 +161,8 @@ void Watchdog::fail(const std::string& why) {
   state_->wake_talker();
   state_->changed.wait_for(lock, std::chrono::seconds(2),
                            [&] { return detector.verdict().has_value() || !detector.needs_turns(); });
-  // The process may be about to end, and with it the store that it serves.
+  // The process may be about to end, and with it the store that it serves, so this waits until the others know the
+  // verdict.
   state_->changed.wait_for(lock, state_->setup.rules.dead_after,
                            [&] { return !detector.verdict() || detector.may_end(); });
 }

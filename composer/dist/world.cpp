@@ -24,7 +24,8 @@ namespace composer::dist {
 PeerLost::PeerLost(int lost, const std::string& text) : Error(text), rank(lost) {}
 PeerLost::~PeerLost() = default;
 
-// Without an orderly end, Gloo's destructor would wait for collectives that cannot end.
+// Without an orderly end, the sockets are shut down first: Gloo's destructor would wait for collectives that cannot
+// end.
 World::Impl::~Impl() {
   if (!orderly && watchdog)
     watchdog->fail(std::uncaught_exceptions() > 0 ? "an exception ended it" : "it did not call shutdown()");
@@ -83,10 +84,11 @@ std::shared_ptr<World> World::join(const Environment& environment, const Options
   static std::atomic<int> times_joined = 0;
   check(options);
   if (environment.world_size == 1) return std::shared_ptr<World>(new World(environment, nullptr));
-  // Threads inherit the signals that are blocked. Those of Gloo, of the store and of the watchdog write to ranks that
-  // may be gone.
+  // Threads inherit the set of blocked signals. The threads of Gloo, the store and the watchdog write to ranks that may
+  // be gone, which raises SIGPIPE.
   const util::NoSigpipe no_sigpipe;
-  if (variable("TORCH_CPP_LOG_LEVEL")) c10::initLogging();  // nobody else reads it in a program without Python
+  // In a program without Python, nothing else reads the variable.
+  if (variable("TORCH_CPP_LOG_LEVEL")) c10::initLogging();
   const int times = times_joined++;
   auto impl = std::make_unique<Impl>();
   impl->options = options;
@@ -97,7 +99,7 @@ std::shared_ptr<World> World::join(const Environment& environment, const Options
   impl->store_sockets->begin();
   impl->store = open_store(environment, times, options.store_timeout);
   impl->store_sockets->end();
-  {  // after arrive() itself gives up, and where it waits for an answer without a limit
+  {  // limits waits without a timeout; ends later than arrive()
     const AnswerLimit limit(environment.master_port, options.store_timeout + std::chrono::seconds(5));
     arrive(*impl->store, environment, options.store_timeout);
   }
@@ -167,7 +169,7 @@ std::vector<std::shared_ptr<World>> World::in_threads(int size, const Options& o
 void World::use_device(at::Device device) {
   if (is_alone() || device.is_cpu()) return;
   Impl& impl = Impl::of(impl_);
-  // Never before a rank is known to be lost, whoever is to blame for it.
+  // Collectives on the device never time out before a lost rank has been detected.
   const Options& options = impl.options;
   const auto timeout = std::max(options.collective_timeout, 2 * options.dead_after + options.unwind);
   impl.accelerator->attach(impl.group, impl.store, environment_, device, timeout);

@@ -22,7 +22,7 @@ class Store;
 
 namespace composer::dist {
 
-// A rank is gone, does not answer, or has failed. what() names it and what it did last.
+// A rank is gone, does not answer, or has failed. what() has the rank and its last position.
 struct COMPOSER_EXPORT PeerLost : Error {
   PeerLost(int rank, const std::string& text);
   PeerLost(const PeerLost&) = default;
@@ -33,39 +33,45 @@ struct COMPOSER_EXPORT PeerLost : Error {
 };
 
 struct Options {
-  std::chrono::milliseconds store_timeout = std::chrono::minutes(5);        // until all ranks have arrived
-  std::chrono::milliseconds collective_timeout = std::chrono::minutes(10);  // of one collective, if all ranks are alive
-  // From shutdown() of this rank to that of the last, if all are alive: rank 0 may still be exporting a model.
+  std::chrono::milliseconds store_timeout = std::chrono::minutes(5);  // time until all ranks have arrived
+  // Time for one collective, if all ranks are alive.
+  std::chrono::milliseconds collective_timeout = std::chrono::minutes(10);
+  // Time from shutdown() on this rank to shutdown() on the last one, if all are alive: rank 0 may still be exporting a
+  // model.
   std::chrono::milliseconds shutdown_timeout = std::chrono::hours(1);
-  // A rank that gives no heartbeat for so long is lost, and every other one ends.
+  // A rank without a heartbeat for this long is lost, and all other ranks end.
   std::chrono::milliseconds dead_after = std::chrono::seconds(5);
   std::chrono::milliseconds heartbeat = std::chrono::milliseconds(500);
-  // From the loss of a rank to the end of this process by force, if its main thread does not come back from libtorch.
+  // Time from the loss of a rank until this process is ended by force, if its main thread does not return from
+  // libtorch.
   std::chrono::milliseconds unwind = std::chrono::seconds(3);
-  // Compares what the ranks are about to do before each collective of World, which takes a message more: instead of
-  // ranks that wait for each other or take each other's messages for their own, an Error on all that names what each
-  // does. The environment variable COMPOSER_CHECK_COLLECTIVES=1 does the same.
+  // Before each collective of World, compares what the ranks are about to do, which costs one more message. If they
+  // differ, all ranks throw an Error with each rank's call; without the check, they would wait for each other or take
+  // the wrong messages. The environment variable COMPOSER_CHECK_COLLECTIVES=1 has the same effect.
   bool check_collectives = false;
-  // Name of the network interface for Gloo. Empty: GLOO_SOCKET_IFNAME, or else the one on the route to MASTER_ADDR.
+  // Name of the network interface for Gloo. Empty: GLOO_SOCKET_IFNAME, or else the interface on the route to
+  // MASTER_ADDR.
   std::string interface = {};
 
   bool operator==(const Options&) const = default;
 };
 
 // The processes that train together, seen from one of them. Collectives are calls that every rank makes in the same
-// order, with tensors of the same shape and dtype; they throw PeerLost when a rank is lost, naming it. With one rank,
-// every collective does nothing and costs nothing. One thread at a time may call a World.
-// Tensors on the CPU go through Gloo; on a GPU through NCCL, which is loaded when use_device() names one.
+// order, with tensors of the same shape and dtype. They throw PeerLost, with the rank, when a rank is lost. With one
+// rank, every collective does nothing and costs nothing. Only one thread at a time may call a World.
+// Tensors on the CPU are sent through Gloo, tensors on a GPU through NCCL, which is loaded when use_device() names a
+// GPU.
 class COMPOSER_EXPORT World {
  public:
-  // The world that the environment describes, joined at the first call and kept until the process ends or shutdown().
-  // The options matter at the first call.
+  // The world that environment() describes. Joined at the first call, and kept until shutdown() or the end of the
+  // process. Later calls ignore the options, with a warning if they differ.
   static std::shared_ptr<World> of_process(const Options& options = {});
-  // Joins; blocks until all ranks have. Throws ConfigError for ranks that do not arrive within store_timeout (named).
+  // Joins a world; blocks until all ranks have. Throws ConfigError, with their numbers, if ranks do not arrive within
+  // store_timeout.
   static std::shared_ptr<World> join(const Environment& environment, const Options& options = {});
-  // One rank, alone.
+  // A world of one rank.
   static std::shared_ptr<World> alone();
-  // All ranks of a world in this process, each for a thread of its own: for tests of what ranks do together.
+  // A world whose ranks are threads of this process, one element for each: for tests of what ranks do together.
   static std::vector<std::shared_ptr<World>> in_threads(int size, const Options& options = {});
 
   ~World();
@@ -76,7 +82,8 @@ class COMPOSER_EXPORT World {
   int size() const { return environment_.world_size; }
   bool is_alone() const { return size() == 1; }
   const Environment& environment() const { return environment_; }
-  // Collectives work on tensors of this device, too, from now on. Throws ConfigError if there are none for it.
+  // From now on, collectives also work on tensors of this device. Throws ConfigError if there are no collectives for
+  // it.
   void use_device(at::Device device);
 
   void barrier();
@@ -84,28 +91,29 @@ class COMPOSER_EXPORT World {
   void max(const at::Tensor& tensor);
   void min(const at::Tensor& tensor);
   void broadcast(const at::Tensor& tensor, int root = 0);                // in place
-  void broadcast(const std::vector<at::Tensor>& tensors, int root = 0);  // in few messages
-  std::vector<at::Tensor> all_gather(const at::Tensor& tensor);          // by rank
-  void reduce_scatter(const at::Tensor& part, const at::Tensor& all);    // part: sum of the rank's part of all
-  void all_gather_into(const at::Tensor& all, const at::Tensor& part);   // all: the parts by rank
-  void exchange(const at::Tensor& received, const at::Tensor& sent);     // flat, in `size` equal parts (all-to-all)
-  std::string broadcast(std::string_view bytes, int root = 0);           // of any length, which may differ by rank
-  std::vector<std::string> all_gather(std::string_view bytes);           // likewise
-  // As sum(), but returns at once; call the result to wait. The tensor must not be touched meanwhile.
+  void broadcast(const std::vector<at::Tensor>& tensors, int root = 0);  // packed into few messages
+  std::vector<at::Tensor> all_gather(const at::Tensor& tensor);          // element i is rank i's tensor
+  void reduce_scatter(const at::Tensor& part, const at::Tensor& all);    // part: this rank's part of the sum of `all`
+  void all_gather_into(const at::Tensor& all, const at::Tensor& part);   // all: the parts, in the order of ranks
+  void exchange(const at::Tensor& received, const at::Tensor& sent);     // flat, in size() equal parts (all-to-all)
+  std::string broadcast(std::string_view bytes, int root = 0);           // any length; it may differ by rank
+  std::vector<std::string> all_gather(std::string_view bytes);           // element i is rank i's bytes, of any length
+  // Like sum(), but returns at once. Call the result to wait for the sum. The tensor must not be used meanwhile.
   std::function<void()> start_sum(const at::Tensor& tensor);
 
-  // Where this rank is, for the messages of others: "BATCH_END, epoch 0, batch 17". Costs a few nanoseconds: the text
-  // must live as long as the World, like that of to_string(Event).
+  // Sets this rank's position for the messages of others, such as "BATCH_END, epoch 0, batch 17". Costs a few
+  // nanoseconds. The text must live as long as the World, like that of to_string(Event).
   void at(std::string_view event, std::int64_t epoch, std::int64_t batch) noexcept;
-  // While the result lives, this rank trains: if its process ends by exit() meanwhile, the others are told, after a few
-  // seconds in which they may end as well.
+  // While the result lives, this rank counts as training. If its process ends by exit() meanwhile, the other ranks are
+  // told, after a few seconds in which they may end as well.
   std::shared_ptr<void> training();
-  // Tells the others that this rank ends with an error, and why; they throw PeerLost then.
+  // Tells the other ranks that this rank ends with an error, and why. They throw PeerLost then.
   void fail(const std::string& why) noexcept;
-  // To be called in a handler: throws PeerLost if the exception came of the loss of a rank, else the exception again.
+  // To be called in a catch block: throws PeerLost if the exception was caused by the loss of a rank, otherwise
+  // rethrows it.
   [[noreturn]] void rethrow();
-  // The orderly end: waits for all ranks. of_process() does so itself when the process ends normally.
-  // Throws PeerLost if a rank fails instead, or does not call it within shutdown_timeout.
+  // The orderly end: waits until all ranks have called it. A world of of_process() does so by itself when the process
+  // ends normally. Throws PeerLost if a rank fails instead, or does not call it within shutdown_timeout.
   void shutdown();
 
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const;  // null if alone
@@ -119,8 +127,8 @@ class COMPOSER_EXPORT World {
   std::unique_ptr<Impl> impl_;
 };
 
-// The body of main() of a program of several ranks: joins, runs it, and gives the status to exit with: that of the
-// body, 1 after an error (which is printed and told to the other ranks), 75 if another rank is to blame.
+// The body of main() for a program of several ranks. Joins, calls `body`, and returns the exit status: the status of
+// `body`; 1 after an error, which is printed and told to the other ranks; 75 if another rank is to blame.
 COMPOSER_EXPORT int run(const std::function<int()>& body, const Options& options = {});
 
 }  // namespace composer::dist

@@ -1,4 +1,4 @@
-// Stands in for a header of gloo. libtorch's GlooStore derives from this class; only libtorch_cpu makes one.
+// Stands in for a header of gloo. libtorch's GlooStore derives from this class. Only libtorch_cpu creates one.
 #pragma once
 #include <chrono>
 #include <string>
