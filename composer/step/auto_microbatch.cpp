@@ -16,9 +16,10 @@
 namespace composer {
 namespace {
 
-constexpr double kPlanned = 0.9;  // of the limit: libraries have workspaces that nobody counts
+constexpr double kPlanned = 0.9;  // of the limit; the rest is for workspaces of libraries, which are not counted
 
-// Of what the optimizer will keep for each parameter once it has stepped, if it has not: as much as Adam.
+// The bytes that the optimizer will allocate in its first step, estimated as for Adam: two tensors for each parameter.
+// 0 if it already has state.
 std::int64_t optimizer_bytes(const State& state) {
   if (!state.optimizer || !state.optimizer->state().empty()) return 0;
   std::int64_t bytes = 0;
@@ -45,7 +46,9 @@ void AutoMicrobatch::choose(const Trial& trial) {
 std::int64_t AutoMicrobatch::fitting_size(const Trial& trial) {
   const std::int64_t samples = samples_;
   const bool is_first = !budget_.is_known();
-  bool failed = false;  // not for want of memory: training says it better, or does not fail with larger sizes
+  // Whether a trial failed with another error than out of memory. Training then reports the error better, or does not
+  // have it with larger sizes.
+  bool failed = false;
   const auto peak_of = [&](std::int64_t size) -> std::optional<std::int64_t> {
     const auto scope = device_support(state_.device.type()).count_memory(state_.device, limit());
     try {
@@ -57,10 +60,11 @@ std::int64_t AutoMicrobatch::fitting_size(const Trial& trial) {
     return scope->peak();
   };
 
-  std::int64_t size = std::min(samples, std::max<std::int64_t>(2, samples / 16));  // batch norm wants more than one
+  // Batch norm needs more than one sample.
+  std::int64_t size = std::min(samples, std::max<std::int64_t>(2, samples / 16));
   std::optional<std::int64_t> small = peak_of(size);
   while (!small && !failed && size > 1) small = peak_of(size /= 2);
-  if (is_first && !state_.device.is_cpu())  // less what libraries load when they are called first
+  if (is_first && !state_.device.is_cpu())  // measured again, without what libraries loaded at their first call
     budget_.measure(state_.device, optimizer_bytes(state_));
   double most = static_cast<double>(size);  // samples at once
   if (small && size < samples) {
@@ -72,8 +76,8 @@ std::int64_t AutoMicrobatch::fitting_size(const Trial& trial) {
     if (large && each > 0) most += room / each;
   }
   if (failed) most = static_cast<double>(samples);
-  // As many microbatches as are needed, of as equal a size as can be. Memory may grow faster than the batch, and an
-  // allocator cannot use every byte that is free, so a size larger than those tried is tried as well.
+  // Uses as few microbatches as possible, of sizes as equal as possible. Memory may grow faster than the batch, and an
+  // allocator cannot use every free byte, so a size larger than those tried is tried as well.
   const auto in_parts = [samples](std::int64_t parts) { return (samples + parts - 1) / parts; };
   std::int64_t parts = in_parts(static_cast<std::int64_t>(std::clamp(most, 1., static_cast<double>(samples))));
   while (!failed && in_parts(parts) > size && !peak_of(in_parts(parts)) && !failed) ++parts;
@@ -83,7 +87,7 @@ std::int64_t AutoMicrobatch::fitting_size(const Trial& trial) {
 void AutoMicrobatch::fit(const Step& step, const Gradients& gradients, const std::function<void()>& split) {
   BatchUndo undo(state_);
   while (true) {
-    bool has_gradients = false;  // then the weights may have changed: there is no way back
+    bool has_gradients = false;  // then the weights may have changed, and the batch cannot be repeated
     try {
       return step([&] {
         std::unique_ptr<MemoryScope> scope;
@@ -101,7 +105,8 @@ void AutoMicrobatch::fit(const Step& step, const Gradients& gradients, const std
   }
 }
 
-// A run that goes on has a size, and other ranks may have chosen it: memory was not measured here then.
+// A resumed run already has a size, and on several ranks another rank may have chosen it. Memory was then not measured
+// by this rank, and is measured here.
 std::int64_t AutoMicrobatch::limit() { return budget_.bytes(state_.device, optimizer_bytes(state_)); }
 
 void AutoMicrobatch::shrink() {
@@ -114,7 +119,7 @@ void AutoMicrobatch::shrink() {
   warn(join("out of memory with microbatches of ", tried, " samples: from now on they have ", size));
 }
 
-// What an attempt to train the batch has left, whether it came to its end or not.
+// Undoes what an attempt to train the batch has left, whether it succeeded or failed.
 void AutoMicrobatch::take_back(BatchUndo& undo) const {
   state_.optimizer->zero_grad(/*set_to_none=*/true);
   state_.outputs.clear();

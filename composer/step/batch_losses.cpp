@@ -33,7 +33,7 @@ void BatchLosses::add(const at::Tensor& total, const LossWeight& share) {
 }
 
 void BatchLosses::add(std::string_view name, const at::Tensor& mean, const LossWeight& share) {
-  const at::Tensor value = mean.variable_data();  // as detach(), without a view to keep track of
+  const at::Tensor value = mean.variable_data();  // like detach(), without a view to keep track of
   const at::Tensor part = share.times(value);
   const at::Tensor* sum = state_.batch_loss.find(name);
   state_.batch_loss.set(name, sum ? *sum + part : part);
@@ -49,13 +49,13 @@ void BatchLosses::log(std::int64_t microbatch_size) {
   for (std::size_t i = 0; const auto& [name, loss] : state_.batch_loss) {
     std::string& key = keys_[i++];
     if (key.empty() || std::string_view(key).substr(kPrefix.size()) != name) key = join(kPrefix, name);
-    entries_[i].key = key;  // after that of the size
+    entries_[i].key = key;  // the first entry is the size
     entries_[i].value = loss;
   }
   logger_.log_metrics(entries_);
 }
 
-// The loss of a trial may become what it likes.
+// Trials are not watched: their losses may become NaN.
 void BatchLosses::watch_for_nan() {
   const at::Tensor* total = state_.batch_loss.find("total");
   if (expects_nan_ || !state_.run || !total || !total->is_cpu() || total->scalar_type() != at::kFloat) return;

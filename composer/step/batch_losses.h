@@ -13,26 +13,27 @@
 
 namespace composer {
 
-// What is differentiated: the loss "total", else the sum of all, each as a mean.
+// The loss to differentiate: "total", or else the sum of all losses, each as a mean.
 at::Tensor total_of(const Losses& losses);
 
-// What a batch costs: state.batch_loss, which is added up from the losses of its microbatches, logged, and watched.
+// The losses of a batch. Adds up state.batch_loss from the losses of its microbatches, logs it, and watches for NaN.
 class BatchLosses {
  public:
   BatchLosses(State& state, Logger& logger) : state_(state), logger_(logger) {}
 
-  // Scaled steps skip what overflows, so their losses may be NaN.
+  // Whether losses may be NaN: steps with scaled losses skip what overflows.
   void expect_nan(bool expected) { expects_nan_ = expected; }
-  // Of a microbatch: state.loss, whose total is `total`, times its share.
+  // Adds the losses of a microbatch: state.loss, whose total is `total`, multiplied by `share`.
   void add(const at::Tensor& total, const LossWeight& share);
-  // After the batch, before it is counted. Warns of the first loss that is NaN, where looking costs nothing.
+  // To be called after the batch, before it is counted. Warns about the first loss that is NaN, if the check costs
+  // nothing.
   void log(std::int64_t microbatch_size);
-  // At the end of a fit, in case that nobody saw the warning hours ago: that the last losses were NaN.
+  // At the end of a fit, warns if the last losses were NaN: the first warning may be hours old.
   void warn_of_nan() const;
 
  private:
-  // The batch from which on all losses were NaN, up to the last one; unset: that one is a number. On a device, which
-  // this waits for, only the last one is looked at.
+  // The first batch of the latest row of NaN losses; unset if the last loss is a number. On a device, waits for the
+  // device and checks the last loss only.
   std::optional<std::int64_t> nan_since() const;
   void add(std::string_view name, const at::Tensor& mean, const LossWeight& share);
   void watch_for_nan();
@@ -40,8 +41,8 @@ class BatchLosses {
   State& state_;
   Logger& logger_;
   bool expects_nan_ = false, warned_of_nan_ = false;
-  std::optional<std::int64_t> nan_since_;  // of losses that are NaN one after the other, the first one's batch
-  std::vector<std::string> keys_;          // as logged, of the losses
+  std::optional<std::int64_t> nan_since_;  // the first batch of the current row of NaN losses
+  std::vector<std::string> keys_;          // of the losses, as they are logged
   std::vector<LogEntry> entries_;          // kept for its capacity
 };
 

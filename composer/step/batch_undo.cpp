@@ -19,7 +19,7 @@ bool is_at(const at::Tensor& tensor, const at::Tensor& place) {
          tensor.sizes() == place.sizes() && tensor.strides() == place.strides();
 }
 
-// Buffers that libtorch does not let anybody write in place, as a rule: constants that were expanded, or made in
+// Buffers that libtorch usually does not allow to be written in place: expanded constants, and tensors made in
 // inference mode.
 bool is_hard_to_write(const at::Tensor& buffer) {
   return buffer.is_inference() || at::has_internal_overlap(buffer) == at::MemOverlap::Yes;
@@ -37,7 +37,7 @@ void write(at::Tensor& buffer, const at::Tensor& values) {
 
 }  // namespace
 
-// Whoever watches operators must not see these copies among those of the model.
+// These copies are hidden from observers of operators, which would take them for operators of the model.
 BatchUndo::BatchUndo(State& state) {
   const at::DisableRecordFunctionGuard quiet;
   const at::NoGradGuard no_grad;

@@ -8,8 +8,8 @@
 
 namespace composer {
 
-// What training a batch changes beside gradients, as it was before: random numbers to come, and the model's buffers
-// (running statistics of batch norms), their values and what set_data() changes.
+// Saves what training a batch changes beside gradients, and restores it: RNG state, and the model's buffers (running
+// statistics of batch norms), both their values and what set_data() changes.
 class BatchUndo {
  public:
   explicit BatchUndo(State& state);
@@ -17,7 +17,7 @@ class BatchUndo {
 
  private:
   struct Saved {
-    at::Tensor buffer, place, values;  // place: another handle of what `buffer` named
+    at::Tensor buffer, place, values;  // place: another handle to the memory of `buffer`
   };
   RandomState random_;
   std::vector<Saved> buffers_;

@@ -5,7 +5,7 @@
 
 namespace composer {
 
-// Whose code runs after this event and before the next one, for errors: "Model::forward".
+// Names the code that runs after this event and before the next one, for errors: "Model::forward".
 std::string_view code_after(Event event);
 
 }  // namespace composer

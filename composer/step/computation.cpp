@@ -13,7 +13,7 @@
 namespace composer {
 namespace {
 
-// libtorch does not know where samples come from.
+// Adds advice to libtorch's error, which does not know where samples come from.
 void throw_if_too_few(const c10::Error& error, const Batch& batch) {
   if (std::string_view(error.what()).find("Expected more than 1 value per channel") == std::string_view::npos) return;
   throw_nested<DataError>(

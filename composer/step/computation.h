@@ -7,21 +7,21 @@
 
 namespace composer {
 
-// How a microbatch, which is state.batch, is computed.
+// Computes a microbatch, which is state.batch.
 class Computation {
  public:
   virtual ~Computation() = default;
 
-  // Makes state.outputs. `share`: what the microbatch counts in the loss of the batch.
+  // Sets state.outputs. `share`: the fraction of the microbatch in the loss of the batch.
   virtual void forward(const LossWeight& share) = 0;
-  virtual bool is_ahead() const { return false; }  // forward() has made the loss and the gradients as well
-  // Makes state.loss.
+  virtual bool is_ahead() const { return false; }  // whether forward() has also made the loss and the gradients
+  // Sets state.loss.
   virtual void loss() = 0;
-  // Adds the gradients of `total`, which is that of state.loss, times `share`.
+  // Adds the gradients of `total` times `share`. `total` is total_of(state.loss).
   virtual void backward(const at::Tensor& total, const LossWeight& share) = 0;
 };
 
-// One kernel after the other, as the model's code asks for them.
+// Runs one kernel after the other, as the model's code calls them.
 class EagerComputation final : public Computation {
  public:
   EagerComputation(State& state, const LossScaling& scaling) : state_(state), scaling_(scaling) {}

@@ -26,7 +26,7 @@ void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Dev
     for (Batch& part : parts) use(std::move(part));
     return;
   }
-  std::ranges::reverse(parts);  // the next one is the last
+  std::ranges::reverse(parts);  // the next part is the last element
   while (!parts.empty()) {
     const Batch part = std::move(parts.back());
     parts.pop_back();
@@ -41,7 +41,7 @@ void EvalMicrobatch::for_each_part(const Feed& feed, const Batch& batch, at::Dev
   }
 }
 
-// If it does not fit, the size is smaller afterwards.
+// Returns false if the part does not fit; the size is then smaller.
 bool EvalMicrobatch::fits(const Feed& feed, const Batch& part, at::Device device, Use use) {
   try {
     std::unique_ptr<MemoryScope> scope;

@@ -50,7 +50,7 @@ void Feed::seek(std::int64_t epoch, std::int64_t batch) {
   drop_staged();
   loader_.seek(label(), epoch, batch);
   epoch_ = epoch;
-  num_batches_ = length();  // epochs of buckets may differ
+  num_batches_ = length();  // the number of batches may differ by epoch, as with buckets
   next_ = batch;
 }
 
@@ -105,7 +105,7 @@ std::int64_t Feed::tokens_left(const Batch& batch) const {
 std::vector<std::int64_t> Feed::sample_indices() const {
   if (!loader() || next_ == 0) return {};
   std::vector<std::int64_t> indices = loader()->sample_indices(epoch_, next_ - 1);
-  if (static_cast<std::int64_t>(indices.size()) != samples_) indices.clear();  // they were changed
+  if (static_cast<std::int64_t>(indices.size()) != samples_) indices.clear();  // the number of samples was changed
   return indices;
 }
 

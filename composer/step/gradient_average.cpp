@@ -16,12 +16,13 @@ GradientAverage::GradientAverage(State& state, std::shared_ptr<dist::World> worl
 
 GradientAverage::~GradientAverage() = default;
 
-// Without any sample, nothing is trained here.
+// A rank without samples trains nothing of the batch.
 std::optional<std::vector<BatchRanks::Shard>> GradientAverage::shards(const Feed& feed, const Batch& batch) const {
   return feed.rules().count_samples(batch) == 0 ? std::optional(std::vector<Shard>()) : std::nullopt;
 }
 
-// The Reducer wants one backward pass of each rank, or as many of each.
+// The Reducer needs the same number of backward passes on all ranks. Where their number may differ, gradients are
+// averaged after the last microbatch.
 void GradientAverage::begin_batch(const Unevenness& of_ranks) {
   by_hand_ = divides_gradients() || options_.ddp_sync_strategy == dist::SyncStrategy::FORCED_SYNC ||
              of_ranks.may_lack_weight ||
@@ -37,7 +38,7 @@ void GradientAverage::before_forward(bool last) {
   if (!syncs(last)) return;
   const std::vector<at::Tensor> trained = trained_tensors(as_module(*state_.model));
   if (!parallel_ || !parallel_->matches(trained)) {
-    parallel_.reset();  // before the next one: its hooks hang on the same tensors
+    parallel_.reset();  // destroyed before the next one is made: its hooks are attached to the same tensors
     parallel_ = std::make_unique<dist::DataParallel>(
         world_, as_module(*state_.model),
         dist::DataParallelOptions{.bucket_cap_mb = options_.bucket_cap_mb,

@@ -13,7 +13,7 @@ namespace dist {
 class DataParallel;
 }  // namespace dist
 
-// Ranks train their parts of a batch, and then average their gradients: while the last backward pass runs, or after it.
+// Ranks train their parts of a batch, and average their gradients during the last backward pass or after it.
 class GradientAverage final : public GradientSync {
  public:
   GradientAverage(State& state, std::shared_ptr<dist::World> world, const dist::DistributedOptions& options);
@@ -33,8 +33,8 @@ class GradientAverage final : public GradientSync {
   bool divides_gradients() const { return optimizer_ && optimizer_->divides_gradients(); }
   bool syncs(bool last) const;
 
-  bool by_hand_ = false;                          // this batch: all gradients after the last microbatch
-  std::unique_ptr<dist::DataParallel> parallel_;  // of the tensors that are trained now
+  bool by_hand_ = false;                          // in this batch, all gradients are averaged after the last microbatch
+  std::unique_ptr<dist::DataParallel> parallel_;  // for the tensors that are trained now
 };
 
 }  // namespace composer

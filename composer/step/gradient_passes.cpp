@@ -43,7 +43,7 @@ at::Tensor GradientPasses::make(const TrainBatch& train_batch) try {
 
 at::Tensor GradientPasses::make_by_rule(const TrainBatch& train_batch) {
   at::Tensor loss;
-  bool passing = false;  // an error is the model's, not the rule's
+  bool passing = false;  // within a pass, an error is the model's, not the rule's
   const auto pass = [&](bool counts) {
     if (loss.defined()) throw ConfigError(rule_name_, "::make_gradients: a pass after the one that counts");
     passing = true;
@@ -65,7 +65,7 @@ at::Tensor GradientPasses::make_by_rule(const TrainBatch& train_batch) {
   return loss;
 }
 
-// Leaves the gradients of the batch, and what it shows at these weights.
+// Leaves the gradients of the batch, and the losses and metrics of these weights. Everything else is restored.
 void GradientPasses::rehearse(const TrainBatch& train_batch) {
   BatchUndo undo(state_);
   train_batch(/*counts=*/false);

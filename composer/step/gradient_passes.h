@@ -11,20 +11,22 @@ namespace composer {
 class Engine;
 class StepRule;
 
-// The passes over a batch that make its gradients: one, or those of the algorithm that has a StepRule.
+// The passes over a batch that make its gradients: a single pass, or the passes of an algorithm with a StepRule.
 class GradientPasses {
  public:
   explicit GradientPasses(State& state) : state_(state) {}
 
-  // When a fit begins. Throws ConfigError for two rules, and for one with an optimizer that steps in backward.
+  // To be called when a fit begins. Throws ConfigError for two rules, and for a rule with an optimizer that steps in
+  // backward.
   void use_rule(const Engine& engine);
 
-  // Makes the gradients of the batch, and returns its loss. What algorithms do to gradients, and what others see,
-  // belongs to a pass that counts.
+  // Makes the gradients of the batch and returns its loss. Only if `counts`, algorithms see AFTER_TRAIN_BATCH and
+  // callbacks see events.
   using TrainBatch = std::function<at::Tensor(bool counts)>;
-  // Leaves the gradients of the one pass that counts, or what the rule makes of all; returns the loss of that one.
+  // Leaves the gradients of the only pass, or the gradients that the rule makes. Returns the loss of the pass that
+  // counts.
   at::Tensor make(const TrainBatch& train_batch);
-  // A pass has shown the losses and metrics of the batch, so that the others, at other weights, show none.
+  // Whether a pass has already shown the losses and metrics of the batch. Later passes, at other weights, show none.
   bool have_shown() const { return have_shown_; }
 
  private:

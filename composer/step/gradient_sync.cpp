@@ -23,7 +23,7 @@ GradientSync::GradientSync(State& state, std::shared_ptr<dist::World> world, con
       model_(state, world_, optimizer_.get()),
       losses_(world_, state.device) {}
 
-// One message for all that ranks must know of each other before they train a batch.
+// Sends everything that ranks must know about each other before they train a batch, in one message.
 BatchCounts GradientSync::start(const BatchCounts& own, bool may_change) {
   const auto count = static_cast<double>(own.microbatches);
   const bool trains = is_training(as_module(*state_.model));
@@ -40,7 +40,7 @@ BatchCounts GradientSync::start(const BatchCounts& own, bool may_change) {
   if (sum[12] > 0 && sum[12] < size_) model_.check({trains ? "training mode" : "evaluation mode"});
   begin_batch({.may_lack_weight = sum[5] > 0 || sum[6] > 0, .numbers_differ = sum[4] * size_ != sum[3] * sum[3]});
   LossWeight weight = sum[0];
-  if (sum[9] > 0) {  // it is not waited for: the sum is made where the weights are
+  if (sum[9] > 0) {  // the host does not wait for the weights: the sum is made on the device
     const at::Tensor all = own.weight.on(state_.device);
     world_->sum(all);
     weight = all;

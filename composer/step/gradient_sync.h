@@ -18,8 +18,8 @@ namespace dist {
 class World;
 }  // namespace dist
 
-// Makes the counts of a batch, the model and the optimizer's step those of all ranks. How gradients and losses become
-// so is of the two that derive from it: GradientAverage, and VirtualShards.
+// Makes the counts of a batch, the model and the optimizer's step the same on all ranks. The subclasses GradientAverage
+// and VirtualShards do so for gradients and losses.
 class GradientSync : public BatchRanks {
  public:
   GradientSync(State& state, std::shared_ptr<dist::World> world, const dist::DistributedOptions& options);
@@ -33,12 +33,13 @@ class GradientSync : public BatchRanks {
   void before_step() override;
   void after_step() override;
 
-  // Null: every rank keeps the optimizer's state of all parameters.
+  // Null if every rank keeps the optimizer's state of all parameters.
   OptimizerShards* optimizer_shards() { return optimizer_.get(); }
   SharedModel& model() { return model_; }
 
  protected:
-  // Of the microbatches of a batch. `may_lack_weight`: some rank has nothing to train, or may turn out not to.
+  // How the microbatches of a batch differ between ranks. `may_lack_weight`: some rank has nothing to train, or may
+  // turn out to have nothing. `numbers_differ`: their numbers differ.
   struct Unevenness {
     bool may_lack_weight = false, numbers_differ = false;
   };

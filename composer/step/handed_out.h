@@ -6,13 +6,14 @@
 
 namespace composer {
 
-// What a checkpoint says of the weights that evaluations use instead of the trained ones, if an algorithm hands out
-// some.
+// Describes in a checkpoint the weights that evaluations use instead of the trained ones, if an algorithm hands out
+// any.
 struct HandedOut {
-  std::string by;  // the algorithm; empty: none does
-  std::string at;  // the path of those in the state, by their names in the model; empty: they are not saved so
+  std::string by;  // name of the algorithm; empty: none hands out weights
+  // Path of these weights in the state, where they have their names in the model; empty: they are not saved that way.
+  std::string at;
   std::map<std::string, std::string>
-      tied;  // other names of the same weights in the model, and those that they have there
+      tied;  // other names of the same weights in the model, and the names that they have at that path
 
   static HandedOut in(const StateDict& state) {
     HandedOut found;

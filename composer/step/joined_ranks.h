@@ -10,17 +10,17 @@ namespace composer {
 
 class Engine;
 
-// The ranks that train batches together: this one alone, until it joins others.
+// The ranks that train batches together. Without join(), only this one.
 class JoinedRanks {
  public:
   JoinedRanks() = default;
   JoinedRanks(const JoinedRanks&) = delete;
   JoinedRanks& operator=(const JoinedRanks&) = delete;
 
-  // Batches are those of all ranks, from now on. Also of one rank, whose batches have virtual shards.
+  // From now on, batches are those of all ranks. Also used for a single rank whose batches have virtual shards.
   void join(State& state, const std::shared_ptr<dist::World>& world, const dist::DistributedOptions& options);
 
-  // Within this scope batches are this rank's alone.
+  // In this scope, batches are trained by this rank alone.
   class Apart {
    public:
     explicit Apart(JoinedRanks& ranks) : ranks_(ranks), before_(std::exchange(ranks.now_, &ranks.alone_)) {}
@@ -33,12 +33,12 @@ class JoinedRanks {
     BatchRanks* before_;
   };
 
-  BatchRanks& operator*() const { return *now_; }  // those that train now
+  BatchRanks& operator*() const { return *now_; }  // the ranks that train now
   BatchRanks* operator->() const { return now_; }
-  GradientSync* joined() const { return now_ == &alone_ ? nullptr : sync_.get(); }  // null: this one is alone
-  // Of which rank has what of the optimizer; null: each has all.
+  GradientSync* joined() const { return now_ == &alone_ ? nullptr : sync_.get(); }  // null: this rank is alone
+  // Says which rank has which part of the optimizer's state; null: each rank has all of it.
   OptimizerShards* optimizer_shards() const { return sync_ ? sync_->optimizer_shards() : nullptr; }
-  // Throws ConfigError for algorithms that need all gradients, where a rank has only some.
+  // Throws ConfigError for algorithms that need all gradients, if ranks have only some.
   void check_divides(const Engine& engine) const;
 
  private:

@@ -32,7 +32,7 @@ void LossScaling::step(const std::function<at::Tensor()>& closure) {
     return;
   }
   {
-    const at::AutoGradMode enable_grad(true);  // as the optimizer's step() does for its closure
+    const at::AutoGradMode enable_grad(true);  // like the optimizer's step() for its closure
     closure();
   }
   scaler_->step(*state_.optimizer);

@@ -30,7 +30,7 @@ void LossSums::agree(const Losses& own) {
     }
     agrees_ = true;
   }
-  // The next batch begins with that, so that no batch needs a message more.
+  // The next batch begins by sending this flag, so no batch needs one more message.
   has_others_ = !own.empty() && !std::ranges::equal(own, names_, {}, &Losses::Item::first, &Name::first);
 }
 
@@ -40,7 +40,7 @@ Losses LossSums::named(const at::Tensor& sums) const {
   return losses;
 }
 
-// In double, so that each sum is rounded once.
+// Sums in double, so that each sum is rounded once.
 void LossSums::sum(Losses& losses) {
   const at::NoGradGuard no_grad;
   agree(losses);
@@ -56,7 +56,7 @@ void LossSums::sum(Losses& losses) {
   losses = named(sums);
 }
 
-// A row for each shard, which one rank alone fills, so that adding up ranks rounds nothing.
+// Each shard has a row, which only one rank fills, so that the sum over ranks rounds nothing.
 Losses LossSums::sum_shards(const std::vector<OfShard>& own, std::int64_t shards) {
   const at::NoGradGuard no_grad;
   Losses first;

@@ -16,20 +16,20 @@ namespace dist {
 class World;
 }  // namespace dist
 
-// Adds up the losses of a batch over ranks, which call it alike. A rank without samples has none, and a model may leave
-// one out: the sums are of those that any rank has, in one order.
+// Adds up the losses of a batch over ranks; all ranks make the same calls. A rank without samples has no losses, and a
+// model may leave out a loss. The sums include each loss that any rank has, in one order.
 class LossSums {
  public:
   LossSums(std::shared_ptr<dist::World> world, at::Device device) : world_(std::move(world)), device_(device) {}
 
-  // Ranks tell each other the names of their losses in the next sum if this rank had others than all in the last one,
-  // or another rank had.
+  // Whether this rank's losses in the last sum had other names or dtypes than those of all ranks. If so on any rank,
+  // learn_anew() is called on all, and they exchange names in the next sum.
   bool has_others() const { return has_others_; }
   void learn_anew() { agrees_ = false; }
 
-  // Replaces this rank's losses by the sums of all.
+  // Replaces this rank's losses by the sums over all ranks.
   void sum(Losses& losses);
-  // The same where each shard has losses, in the order of all of them, whichever rank trains one.
+  // Like sum(), but each shard has losses. They are added in the order of all shards, whichever rank trains a shard.
   using OfShard = std::pair<std::int64_t, Losses>;
   Losses sum_shards(const std::vector<OfShard>& own, std::int64_t shards);
 
@@ -40,9 +40,9 @@ class LossSums {
 
   std::shared_ptr<dist::World> world_;
   at::Device device_;
-  std::vector<Name> names_;  // those of messages
-  bool agrees_ = false;      // with all ranks on these
-  bool has_others_ = false;  // this rank, in the last batch
+  std::vector<Name> names_;  // the losses in messages
+  bool agrees_ = false;      // whether all ranks have these names
+  bool has_others_ = false;  // whether this rank had other losses in the last batch
 };
 
 }  // namespace composer

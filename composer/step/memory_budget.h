@@ -5,16 +5,16 @@
 
 namespace composer {
 
-// How many bytes tensors may take on a device: as many as were given, or what the device has left once that is
-// measured.
+// The bytes that tensors may take on a device: a given number, or what is free on the device when it is measured.
 class MemoryBudget {
  public:
   explicit MemoryBudget(std::int64_t given = 0) : bytes_(given), is_given_(given != 0) {}
 
-  // Nothing if they were given. `reserved`: bytes that somebody else will take.
+  // Measures the free memory less `reserved`, the bytes that something else will take. Does nothing if a number was
+  // given.
   void measure(at::Device device, std::int64_t reserved = 0);
   bool is_known() const { return bytes_ != 0; }
-  // At least 1. Whoever asks first measures it.
+  // At least 1. The first call measures, if nothing was given.
   std::int64_t bytes(at::Device device, std::int64_t reserved = 0) {
     if (bytes_ == 0) measure(device, reserved);
     return bytes_;

@@ -31,7 +31,7 @@ void check(const Metrics& metrics, const std::string& label) {
   }
 }
 
-// A pattern without a metric is a name that is spelled wrong.
+// Throws ConfigError for a pattern that matches no metric: it is probably misspelled.
 void check_patterns(const std::vector<std::string>& patterns, const Metrics& metrics, const std::string& label) {
   for (const std::string& pattern : patterns) {
     const auto fits = [&](const auto& metric) { return matches(metric->name(), pattern); };

@@ -18,23 +18,26 @@ struct State;
 class MetricSet {
  public:
   MetricSet() = default;
-  // Fresh copies of `metrics`, those only whose name one of the regular expressions `names` finds, in any case.
+  // Makes fresh copies of `metrics`. With `names`, only of metrics whose name contains a match of one of these regular
+  // expressions, ignoring case.
   MetricSet(const Metrics& metrics, std::string label, const std::optional<std::vector<std::string>>& names = {});
 
   void reset();
   void update(Model& model, const Batch& batch, const Outputs& outputs);
-  // Computes all, notes them in the state and logs them in one call. `keep_if_empty`: with nothing new to compute them
-  // of, as at the end of an epoch, they are what they were. With a world, they are those of the
-  // samples of all ranks, which call this alike.
+  // Computes all metrics, sets them in the state and logs them in one call. With `keep_if_empty` and no update since
+  // the last report, as at the end of an epoch, metrics keep their values. With a world, the metrics are those of the
+  // samples of all ranks; all ranks make the same calls.
   void report(State& state, Logger& logger, bool keep_if_empty, dist::World* world);
   bool empty() const { return list_.empty(); }
   std::vector<std::string> names() const;
-  StateDict local_hparams() const;  // as "MulticlassAccuracy/top_k"
+  StateDict local_hparams() const;  // with names such as "MulticlassAccuracy/top_k"
   FitOutline::Source source() const;
-  void declare(State& state) const;  // which values are better, of those that are there, as in a run that goes on
-  void check_have_sums() const;  // throws ConfigError for one that could be neither added up over ranks nor restored
+  // For each metric, which values are better; also for values that exist already, as in a resumed run.
+  void declare(State& state) const;
+  // Throws ConfigError for a metric without sums, which could be neither added up over ranks nor restored.
+  void check_have_sums() const;
 
-  // What has been added up so far, for restore(), which takes back all updates since.
+  // The sums so far. restore() sets them again, which undoes all updates since.
   std::vector<at::Tensor> kept() const;
   void restore(const std::vector<at::Tensor>& kept);
 
@@ -44,7 +47,7 @@ class MetricSet {
     std::string name, key;
   };
   std::string label_;
-  bool updated_ = false;  // since the last reset or report
+  bool updated_ = false;  // whether there was an update since the last reset or report
   std::vector<Entry> list_;
   void compute(State& state, Logger& logger, bool keep);
   std::vector<LogEntry> report_;  // kept for its capacity

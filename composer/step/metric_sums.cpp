@@ -24,7 +24,7 @@ std::string text_of(const at::Tensor& sum) {
   return text;
 }
 
-// The tensors of one kind, added up in one message.
+// Adds up tensors of one kind over ranks, in one message.
 void add_up(dist::World& world, const std::vector<at::Tensor*>& sums) {
   std::vector<at::Tensor> rows;
   rows.reserve(sums.size());
@@ -50,7 +50,7 @@ void MetricSums::check(Metric& metric) {
                       "memory is short; override Metric::visit_sums");
 }
 
-// Once all sums are known they stay as they are, so ranks need to tell each other only until then.
+// Once all shapes are known they stay as they are, so ranks exchange them only until then.
 void MetricSums::learn(dist::World& world, const std::vector<at::Tensor>& own, const std::vector<std::string>& names) {
   if (shapes_.size() != own.size()) shapes_.assign(own.size(), {});
   if (std::ranges::all_of(shapes_, [](const Shape& shape) { return shape.known; })) return;
@@ -112,7 +112,7 @@ MetricSums::OverRanks::OverRanks(MetricSums& sums, dist::World& world,
     else
       kinds.push_back({kind, {&all[i]}});
   }
-  std::ranges::sort(kinds, {}, [](const auto& entry) { return entry.first; });  // one order on all ranks
+  std::ranges::sort(kinds, {}, [](const auto& entry) { return entry.first; });  // the same order on all ranks
   for (const auto& [kind, list] : kinds) add_up(world, list);
   updated_ = all.back().item<std::int64_t>() > 0;
   std::size_t next = 0;

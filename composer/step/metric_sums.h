@@ -15,15 +15,16 @@ namespace dist {
 class World;
 }  // namespace dist
 
-// Adds up the sums of a set of metrics over all ranks, which call it alike. Ranks that have seen no batch count as 0.
+// Adds up the sums of a set of metrics over all ranks; all ranks make the same calls. Ranks that have seen no batch
+// count as 0.
 class MetricSums {
  public:
   // Throws ConfigError for a metric without sums.
   static void check(Metric& metric);
 
-  // Within it the metrics have the sums of all ranks; then their own again. `updated`: whether this rank has added
-  // anything since the last reset. Throws ConfigError for a metric without sums, and for ranks whose sums differ in
-  // shape.
+  // While it lives, the metrics have the sums of all ranks; afterwards they have their own sums again. `updated`:
+  // whether this rank has added anything since the last reset. Throws ConfigError for a metric without sums, and if the
+  // shapes of the sums differ between ranks.
   class OverRanks {
    public:
     OverRanks(MetricSums& sums, dist::World& world, const std::vector<std::shared_ptr<Metric>>& metrics, bool updated,
@@ -31,7 +32,7 @@ class MetricSums {
     ~OverRanks();
     OverRanks(const OverRanks&) = delete;
     OverRanks& operator=(const OverRanks&) = delete;
-    bool updated() const { return updated_; }  // by any rank
+    bool updated() const { return updated_; }  // whether any rank has added anything
 
    private:
     const std::vector<std::shared_ptr<Metric>>& metrics_;
@@ -40,7 +41,7 @@ class MetricSums {
   };
 
  private:
-  // How a sum looks; unknown as long as no rank has one.
+  // The properties of a sum; unknown as long as no rank has one.
   struct Shape {
     bool known = false, on_cpu = true;
     at::ScalarType type = at::kDouble;

@@ -16,8 +16,8 @@ namespace composer {
 
 namespace {
 
-// Autograd counts the writes to a tensor, and refuses a backward pass for which one was written meanwhile. What is
-// written while this exists, and has its old values again when it ends, does not count.
+// Autograd counts the writes to a tensor, and rejects a backward pass if a saved tensor was written since. Writes
+// during the life of this object do not count, provided that the tensors have their old values again at its end.
 class Uncounted {
  public:
   explicit Uncounted(const std::vector<at::Tensor>& tensors) {

@@ -6,13 +6,13 @@
 
 namespace composer {
 
-// Computes the microbatch that is in the state once more, as Run says of it. It leaves no trace.
+// Computes the microbatch in the state once more, for Run's search for NaN. It has no lasting effects.
 class MicrobatchRepeat {
  public:
   MicrobatchRepeat(State& state, EagerComputation& computation) : state_(state), computation_(computation) {}
 
-  void keep_random() { random_.set(state_.device); }  // before its forward pass
-  // With gradients of its own, so that those of the batch stay what they are. `share`: as in Computation.
+  void keep_random() { random_.set(state_.device); }  // to be called before its forward pass
+  // Uses gradients of its own, so that the gradients of the batch do not change. `share`: see Computation.
   void run(bool backward, const LossWeight& share);
 
  private:

@@ -7,7 +7,8 @@
 
 namespace composer {
 
-// How many samples are trained at once: a number, 0 for the whole batch, or "auto" for as many as memory allows.
+// The number of samples that are trained at once: a number, 0 for the whole batch, or "auto" for as many as memory
+// allows.
 class COMPOSER_EXPORT MicrobatchSize {
  public:
   MicrobatchSize() = default;
@@ -16,7 +17,7 @@ class COMPOSER_EXPORT MicrobatchSize {
   template <std::convertible_to<std::string_view> T>
   MicrobatchSize(const T& text) : MicrobatchSize(parse(text)) {}
 
-  static MicrobatchSize parse(std::string_view text);  // of "auto"; throws ConfigError for anything else
+  static MicrobatchSize parse(std::string_view text);  // the text must be "auto"; throws ConfigError otherwise
 
   bool is_auto() const { return auto_; }
   std::int64_t samples() const { return samples_; }  // 0: the whole batch, or not known yet

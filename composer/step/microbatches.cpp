@@ -9,7 +9,7 @@
 namespace composer {
 namespace {
 
-// Makes `to` a copy of `from`. Nearly always it is one already, which is cheaper to see than to copy.
+// Makes `to` a copy of `from`. Usually both are equal already, and the comparison is cheaper than a copy.
 void assign(Batch& to, const Batch& from) {
   const auto same = [](const auto& a, const auto& b) { return a.first == b.first && a.second.is_same(b.second); };
   if (!std::ranges::equal(to, from, same)) to = from;
@@ -22,7 +22,7 @@ Batch slice_of(const Batch& batch, std::int64_t from, std::int64_t samples) {
   return part;
 }
 
-// Of a batch that is not split, as far as it is known: on all ranks the largest slice.
+// The number of samples in a batch that is not split, as far as known. On several ranks, the size of the largest slice.
 std::int64_t samples_of_batches(const Feed& feed, std::int64_t ranks) {
   const std::optional<std::int64_t> whole = feed.batch_size();
   const std::optional<std::int64_t> own = feed.loader() ? feed.loader()->batch_size() : std::nullopt;
@@ -37,7 +37,7 @@ void Microbatches::split(const Feed& feed, BatchRanks& ranks) {
   const auto shards = ranks.shards(feed, whole_);
   is_split_ = shards || size != 0;
   parts_.clear();
-  if (shards) {  // each adds its losses to nothing, because the sum over shards has an order of its own
+  if (shards) {  // each shard adds its losses to nothing, because the sum over shards has its own order
     for (std::int64_t from = 0; const auto& [index, samples] : *shards) {
       parts_.push_back({.batch = slice_of(whole_, from, samples), .first = true, .shard = index});
       from += samples;
@@ -97,7 +97,7 @@ void Microbatches::enter_trial(const Feed& feed, const Batch& part, bool first) 
 }
 
 void Microbatches::put(const Feed& feed, const Batch& part, bool first) {
-  assign(state_.batch, part);  // a copy: the optimizer may run the batch again
+  assign(state_.batch, part);  // a copy, because the optimizer may run the batch again
   feed.to_device(state_.batch, state_.device);
   is_first_ = first;
 }
@@ -117,7 +117,7 @@ std::vector<std::int64_t> Microbatches::sample_indices(const Feed& feed) const {
   if (all.empty()) return all;
   if (!is_split_) {
     if (feed.rules().count_samples(whole_) != static_cast<std::int64_t>(all.size()))
-      all.clear();  // an algorithm has selected
+      all.clear();  // an algorithm has selected samples
     return all;
   }
   std::int64_t from = 0, sum = 0;
@@ -132,7 +132,7 @@ std::vector<std::int64_t> Microbatches::sample_indices(const Feed& feed) const {
 
 void Microbatches::weigh_loss(std::uint64_t runs_before) {
   if (weight_.depends_on_loss()) {
-    const bool told = weight_.runs() != runs_before;  // by the loss that the model has told the weight of
+    const bool told = weight_.runs() != runs_before;  // whether the loss ran for which the model has stated the weight
     weights_.check_loss(told, weight_, of_all_.weight, whole_, is_alone_);
     if (!told) {
       weight_ = counted_;
@@ -143,7 +143,7 @@ void Microbatches::weigh_loss(std::uint64_t runs_before) {
   stop_gradients_of_nothing();
 }
 
-// On a device nobody looks whether a part has weight, and the gradient of a mean over nothing is NaN.
+// On a device, the host does not check whether a part has weight, and the gradient of a mean over nothing is NaN.
 void Microbatches::stop_gradients_of_nothing() const {
   if (!share_.is_on_device()) return;
   for (const auto& [name, output] : state_.outputs)

@@ -21,7 +21,7 @@ std::map<std::string, bool> differing(const std::map<std::string, bool>& before,
 
 using NamedModules = std::vector<std::pair<std::string, ModulePointer>>;
 
-// Parents first: a mode that is set reaches all below.
+// Lists parents first: setting a module's mode also sets that of its children.
 void add_modules_below(const torch::nn::Module& module, const std::string& prefix, NamedModules& into) {
   for (const auto& [name, child] : named_children(module)) {
     into.emplace_back(prefix + name, child);
@@ -42,7 +42,7 @@ void set_modes(const std::vector<std::pair<ModulePointer, bool>>& modes) {
 
 }  // namespace
 
-// A module's own train() may freeze parts of it as well.
+// The model's own train() may freeze further parts.
 void train_unfrozen(torch::nn::Module& model) {
   std::vector<std::pair<ModulePointer, bool>> modes;
   if (is_training(model))
@@ -52,7 +52,7 @@ void train_unfrozen(torch::nn::Module& model) {
   set_modes(modes);
 }
 
-// While the whole model evaluates, nothing is known of what is frozen.
+// While the whole model is in evaluation mode, it is not known which modules are frozen.
 ModelSettings::ModelSettings(const torch::nn::Module& model) {
   for (const auto& [name, parameter] : named_parameters(model)) requires_grad_[name] = parameter.requires_grad();
   if (!is_training(model)) return;

@@ -11,25 +11,26 @@ class Module;
 
 namespace composer {
 
-// Puts the model into training mode, but for modules that are in evaluation mode while the model is not: they were
-// frozen on purpose, and stay so.
+// Puts the model into training mode, except modules that are in evaluation mode while the model is not: these were
+// frozen on purpose, and stay frozen.
 void train_unfrozen(torch::nn::Module& model);
 
-// What of a model is trained: which parameters require gradients, and which modules are frozen in evaluation mode while
-// the model as a whole is not.
+// Which parts of a model are trained: which parameters require gradients, and which modules are frozen, that is in
+// evaluation mode while the model as a whole is not.
 class ModelSettings {
  public:
-  ModelSettings() = default;  // of none
+  ModelSettings() = default;  // no settings
   explicit ModelSettings(const torch::nn::Module& model);
 
-  // What `now` has differently, or what is not here.
+  // The settings of `now` that are different or missing here.
   ModelSettings changes(const ModelSettings& now) const;
   bool empty() const { return requires_grad_.empty() && frozen_.empty(); }
-  void set_in(torch::nn::Module& model) const;  // what of this the model has
-  // Only which modules are frozen; of a model that evaluates as a whole nothing is known of that, but what was before.
+  void set_in(torch::nn::Module& model) const;  // for the parts that the model has
+  // Sets only which modules are frozen.
   void freeze_in(torch::nn::Module& model) const;
+  // Replaces the frozen modules. For a model in evaluation mode, where it is not known which modules are frozen.
   void take_frozen(const ModelSettings& before) { frozen_ = before.frozen_; }
-  std::vector<std::string> lines() const;  // which parameters require gradients and which modules are frozen
+  std::vector<std::string> lines() const;  // which parameters require gradients and which modules are frozen, as text
   void visit_state(StateVisitor& visit);
 
  private:
@@ -37,19 +38,20 @@ class ModelSettings {
   ByName requires_grad_, frozen_;
 };
 
-// The settings of a trainer's model: when the trainer was made, and when a fit began or ended last.
+// The settings of a trainer's model: when the trainer was made, and when the last fit began or ended.
 class KeptSettings {
  public:
   void begin(const torch::nn::Module& model) { last_ = made_ = ModelSettings(model); }
   void note(const torch::nn::Module& model) { last_ = now(model); }
-  KeptSettings of_trial() const;  // without those that the trainer was made with
+  KeptSettings of_trial() const;  // without the settings at the making of the trainer
 
-  // A model that evaluates as a whole is frozen where it was before.
+  // The current settings. If the whole model is in evaluation mode, the frozen modules are those noted last.
   ModelSettings now(const torch::nn::Module& model) const;
-  // Puts the model into training mode, but for what is frozen; one that the program has left in evaluation mode is
-  // frozen where it was before.
+  // Puts the model into training mode, except for what is frozen. If the program has left the model in evaluation mode,
+  // the frozen modules are those noted last.
   void train(torch::nn::Module& model) const;
-  // What the program has set since the trainer was made; what it had set before, it sets again. What is loaded waits.
+  // Saves what the program has changed since the trainer was made; a resumed program repeats the rest. Loading only
+  // checks the form here; the settings are applied later.
   void visit_state(StateVisitor& visit, const torch::nn::Module& model) const;
 
  private:

@@ -28,7 +28,7 @@ bool has_same(const torch::optim::Optimizer& optimizer, const dist::Sharded::Nam
   return i == parameters.size();
 }
 
-// libtorch's optimizers count steps in numbers. They travel as tensors, under keys that no tensor has.
+// libtorch's optimizers count steps in plain numbers. These travel as tensors, under keys that no tensor has.
 constexpr std::string_view kInteger = "\x01i", kReal = "\x01r";
 
 void flatten(const std::string& parameter, const StateDict& fields, StateTensors& into) {

@@ -38,7 +38,7 @@ std::vector<at::Tensor> outside_leaves(const at::Tensor& loss, const std::vector
 
 void warn_of_outside_leaves(const State& state, const Batch& whole) {
   const at::Tensor loss = total_of(state.loss);
-  if (!loss.requires_grad()) return;  // an error of the backward pass, or a graph has done it
+  if (!loss.requires_grad()) return;  // the backward pass will throw, or a graph has already run it
   std::vector<at::Tensor> known = parameters(as_module(*state.model));
   for (const at::Tensor& buffer : buffers(as_module(*state.model))) known.push_back(buffer);
   for (const auto& group : state.optimizer->param_groups())

@@ -3,9 +3,9 @@
 
 namespace composer {
 
-// Warns of leaves of state.loss's autograd graph that are trainable and belong neither to the model, to the optimizer,
-// nor to a batch: parameters of modules that were not registered, for example. `whole`: the batch of which state.batch
-// is a part. What runs inside of checkpoint() is not in the graph.
+// Warns about trainable leaves of state.loss's autograd graph that belong neither to the model, to the optimizer, nor
+// to a batch, such as parameters of modules that were not registered. `whole`: the batch of which state.batch is a
+// part. Leaves inside checkpoint() segments are not found.
 void warn_of_outside_leaves(const State& state, const Batch& whole);
 
 }  // namespace composer

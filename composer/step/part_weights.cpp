@@ -34,8 +34,8 @@ LossWeight PartWeights::said(const Batch& part) {
   return weight;
 }
 
-// The share of a part that is alone is 1 whatever it weighs: it is not asked for where that would be kernels in each
-// step.
+// If the part is the only one, its share is 1 whatever its weight. The model is then not asked where that would launch
+// kernels in each step.
 LossWeight PartWeights::of(const BatchRules& rules, const Batch& part, bool alone) {
   const bool asks = !(by_tokens_ && rules.has_token_count()) && (!alone || weighs_kinds_ || is_on_host(part));
   const LossWeight weight = asks ? said(part) : LossWeight();
@@ -53,7 +53,7 @@ LossWeight PartWeights::of_loss(const Batch& part, const LossWeight& before) con
 }
 
 void PartWeights::check(const LossWeight& whole, const Batch& batch, bool has_parts, bool alone, std::int64_t tokens) {
-  if (nothing_ == Nothing::SEEN) nothing_ = Nothing::UNSEEN;  // in a batch that an error has ended
+  if (nothing_ == Nothing::SEEN) nothing_ = Nothing::UNSEEN;  // noted in a batch that an error has ended
   if (by_loss_) return;
   if (std::exchange(first_batch_, false) && !by_model_ && !by_tokens_ && !alone) warn_of_ignored(batch);
   if (!whole.is(0)) return;
@@ -84,7 +84,7 @@ void PartWeights::warn_of_nothing() {
 }
 
 void PartWeights::warn_of_ignored(const Batch& batch) const {
-  if (!state_.run) return;  // a trial says nothing
+  if (!state_.run) return;  // a trial does not warn
   for (const auto& [name, tensor] : batch) {
     if (name.starts_with("input") || !tensor.is_cpu() || tensor.scalar_type() != at::kLong) continue;
     if (!tensor.lt(0).any().item<bool>()) continue;

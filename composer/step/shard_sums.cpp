@@ -94,7 +94,7 @@ std::int64_t ShardSums::leave() {
   return next_++;
 }
 
-// Gradients are the sum's from here on, and the next shard begins without.
+// Moves the gradients into the sum, so the next shard begins without gradients.
 void ShardSums::add() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> tensors;
@@ -124,7 +124,7 @@ void ShardSums::finish() {
   begun_sum_ = false;
   add_up_to(first_ + of_rank_);
   const std::vector<at::Tensor> sums = sum_->finish();
-  for (std::size_t i = 0; i < parameters_.size(); ++i)  // without a trace of what they are views of
+  for (std::size_t i = 0; i < parameters_.size(); ++i)  // variable_data(): not views
     parameters_[i].mutable_grad() = sums[i].defined() ? sums[i].variable_data() : at::Tensor();
   std::size_t next = parameters_.size(), other = 0;
   for (const at::Tensor& buffer : buffers_) {

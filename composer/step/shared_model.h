@@ -17,22 +17,23 @@ class World;
 
 class OptimizerShards;
 
-// The model as all ranks have it. All of them call it alike.
+// Keeps the model equal on all ranks. All ranks make the same calls.
 class SharedModel {
  public:
-  // `optimizer` null: no rank needs to know that of the others.
+  // `optimizer` is null if its state is not divided among ranks.
   SharedModel(State& state, std::shared_ptr<dist::World> world, OptimizerShards* optimizer)
       : state_(state), world_(std::move(world)), optimizer_(optimizer) {}
 
-  // Gives all ranks rank 0's buffers (parameters, too), so that they evaluate the same model.
+  // share_buffers() gives all ranks rank 0's buffers, share() also its parameters, so that they evaluate the same
+  // model.
   void share_buffers();
   void share();
-  // Whether this rank has parameters that have not been shared yet, or others are frozen. Surgery draws values on each
-  // rank, so before a batch, and before weights are compared, all ranks get those of rank 0. share_new() is for all
-  // ranks if one has changes; it throws ConfigError on all if their models are not alike.
+  // Whether this rank has parameters that were not shared yet, or other frozen parameters. Surgery draws values on each
+  // rank, so before a batch, and before weights are compared, all ranks get the new parameters of rank 0. If any rank
+  // has changes, all ranks call share_new(); it throws ConfigError on all if their models differ.
   bool has_changed();
   void share_new();
-  void check(const std::vector<std::string>& lines) const;  // likewise, where these differ
+  void check(const std::vector<std::string>& lines) const;  // throws ConfigError on all ranks if these differ
 
  private:
   struct Shared {

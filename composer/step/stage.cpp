@@ -11,7 +11,7 @@
 namespace composer {
 namespace {
 
-constexpr std::size_t kInFlight = 2;  // batches whose memory copies may hold
+constexpr std::size_t kInFlight = 2;  // number of batches whose memory copies may hold
 
 class SideStreamCopy : public CopyInFlight {
  public:
@@ -44,14 +44,14 @@ class SideStreamCopy : public CopyInFlight {
   std::vector<at::Tensor> ours_;  // allocated on the side stream
 };
 
-// Counts what libtorch has done to the tensor and its views; -1: not counted, or not plain memory of the host.
+// libtorch's count of writes to the tensor and its views; -1: not counted, or not plain host memory.
 std::int64_t version(const at::Tensor& tensor) {
   const bool plain = tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_quantized() &&
                      !tensor.is_inference() && !tensor.requires_grad() && !tensor.is_neg() && !tensor.is_conj();
   return plain ? static_cast<std::int64_t>(tensor._version()) : -1;
 }
 
-// Of `source`, where `rows` begins, if it is consecutive rows of it.
+// The row of `source` where `rows` begins, if `rows` consists of consecutive rows of it.
 std::optional<std::int64_t> first_row(const at::Tensor& source, const at::Tensor& rows) {
   if (rows.dim() != source.dim() || rows.strides() != source.strides() || rows.scalar_type() != source.scalar_type() ||
       !rows.storage().is_alias_of(source.storage()))
@@ -95,7 +95,7 @@ void Stage::put(const Next& next) {
     try {
       staged.copy = start_(*staged.batch);
     } catch (...) {
-      staged.copy = nullptr;  // it is copied when it is wanted, and what goes wrong then is said
+      staged.copy = nullptr;  // the batch is then copied when it is used, and that copy reports the error
     }
   }
   staged_ = std::move(staged);
@@ -129,7 +129,7 @@ void Stage::drop() {
   staged_.reset();
 }
 
-// All that has arrived, and so many more that no more than `most` are left.
+// Releases all copies that have arrived. Waits for the oldest others until at most `most` are left.
 void Stage::release_arrived(std::size_t most) {
   while (!in_flight_.empty()) {
     const CopyInFlight& oldest = *in_flight_.front().second;

@@ -14,24 +14,25 @@
 
 namespace composer {
 
-// The copy of a batch, on its way to a device.
+// The copy of a batch that is being made on a device.
 class CopyInFlight {
  public:
   virtual ~CopyInFlight() = default;
-  // The tensors on the device, for work that is queued after this call on the stream that is current now.
+  // The tensors on the device, for work that is queued after this call on the current stream.
   virtual Batch receive() = 0;
-  virtual bool arrived() const = 0;  // the memory that is copied from is not read any more
+  virtual bool arrived() const = 0;  // whether the source memory is no longer read
   virtual void wait() const = 0;     // until it has arrived
 };
 
-// Begins the copy of a batch. nullptr: the batch is copied when it is wanted.
+// Begins the copy of a batch. Returns nullptr if the batch is to be copied when it is used.
 using StartCopy = std::function<std::unique_ptr<CopyInFlight>(const Batch& batch)>;
 
-// Copies on a stream of their own, or none if the device has no streams to choose from. It is not the CPU.
+// Copies on a stream of their own. Without such streams, makes no copies. The device must not be the CPU.
 StartCopy copies_on_side_stream(at::Device device);
 
-// The batch after the current one, and copies of both. Batches stay where they came from: a copy is what its tensors
-// become when they are asked for on the device. The memory of a batch is held until its copy has arrived.
+// Reads one batch ahead, and keeps copies of it and of the current batch. Batches stay where they came from; copy_of()
+// returns the copy of a tensor when it is needed on the device. The memory of a batch is held until its copy has
+// arrived.
 class Stage {
  public:
   using Next = std::function<std::optional<Batch>()>;
@@ -41,14 +42,15 @@ class Stage {
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  void put(const Next& next);  // takes a batch and begins its copy; what `next` throws is kept for take()
+  void put(const Next& next);  // takes a batch and begins its copy; an exception of `next` is kept for take()
   bool full() const { return staged_.has_value(); }
-  std::optional<Batch> take();  // the staged batch, now the current one; throws what put() has kept
-  void forget_current();        // its copies are not wanted any more
-  void drop();                  // nor what is staged
+  std::optional<Batch> take();  // makes the staged batch the current one and returns it; throws what put() has kept
+  void forget_current();        // the copies of the current batch are no longer needed
+  void drop();                  // nor is the staged batch
 
-  // The copy of a tensor of the current batch, or of consecutive rows of one. Undefined if there is none: it has been
-  // changed since, is of another batch, or was given away before, because whoever got it may have changed it.
+  // The copy of a tensor of the current batch, or of consecutive rows of one. Undefined if there is none: the tensor
+  // was changed since, it is not of the current batch, or its copy was returned before, so that it may have been
+  // changed.
   at::Tensor copy_of(const at::Tensor& tensor);
 
  private:
@@ -59,7 +61,7 @@ class Stage {
   };
   struct Staged {
     std::optional<Batch> batch;  // nullopt: the epoch is over
-    std::vector<Copied> copied;  // of each tensor, the copies still on their way
+    std::vector<Copied> copied;  // one for each tensor; the copies are not there yet
     std::unique_ptr<CopyInFlight> copy;
     std::exception_ptr error;
   };
@@ -69,7 +71,7 @@ class Stage {
   StartCopy start_;
   std::optional<Staged> staged_;
   std::vector<Copied> current_;
-  std::deque<std::pair<Batch, std::unique_ptr<CopyInFlight>>> in_flight_;  // what is copied from, oldest first
+  std::deque<std::pair<Batch, std::unique_ptr<CopyInFlight>>> in_flight_;  // the sources of copies, oldest first
 };
 
 }  // namespace composer

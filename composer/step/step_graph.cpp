@@ -22,11 +22,11 @@
 namespace composer {
 namespace {
 
-constexpr int kWarmUps = 3;          // batches of a shape before it is recorded
-constexpr std::size_t kShapes = 16;  // of batches, before one of them has come so often
-constexpr int kChanges = 16;         // of the model, likewise
+constexpr int kWarmUps = 3;          // number of batches of a shape before it is recorded
+constexpr std::size_t kShapes = 16;  // number of batch shapes before recording is given up
+constexpr int kChanges = 16;         // number of changes of the model before recording is given up
 
-// Without what autograd would need of it.
+// Copies of the tensors without autograd history.
 template <class T>
 T detached(const T& tensors) {
   T values;
@@ -119,8 +119,8 @@ StepGraph::Layouts StepGraph::layouts() const {
   return layouts;
 }
 
-// Modules and buffers are those of watch_model(): Module::parameters() and the like make the names of all, which takes
-// longer than a small recorded step.
+// Uses the lists of watch_model(): Module::parameters() and the like build all names, which takes longer than a small
+// recorded step.
 std::uint64_t StepGraph::model_now() const {
   std::uint64_t mixed = mix_module(static_cast<std::uint64_t>(state_.precision), as_module(*state_.model));
   for (const auto& module : modules_) mixed = mix_module(mixed, *module);
@@ -155,7 +155,7 @@ void StepGraph::forward(const LossWeight& share) {
     eager_.forward(share);
 }
 
-// Results are those of state.batch afterwards. False: they are not.
+// If true, the results are those of state.batch. If false, the batch was not computed.
 bool StepGraph::run() {
   if (!prepare()) return false;
   Layouts now = layouts();
@@ -170,7 +170,7 @@ bool StepGraph::run() {
   return true;
 }
 
-// False: this batch, or the model, cannot be recorded.
+// Returns false if this batch or the model cannot be recorded.
 bool StepGraph::prepare() {
   if (const std::string reason = reason_against_batch(); !reason.empty()) {
     refuse(reason);
@@ -188,7 +188,7 @@ bool StepGraph::prepare() {
   return true;
 }
 
-// Batches like this one, without it, up to the first that is recorded. Negative: there are too many kinds.
+// How many earlier batches had this shape, up to kWarmUps. Negative: there are too many shapes.
 int StepGraph::times_trained(const Layouts& batch) {
   for (auto& [layouts, times] : trained_)
     if (layouts == batch) return times == kWarmUps ? times : times++;
@@ -200,7 +200,8 @@ int StepGraph::times_trained(const Layouts& batch) {
   return 0;
 }
 
-// What autograd keeps of the batch before would tie the parameters to the stream on which that one was trained.
+// Drops the autograd history of the batch before, which would tie the parameters to the stream on which that batch was
+// trained.
 void StepGraph::let_go() {
   results_ = {};
   state_.outputs = detached(state_.outputs);
@@ -226,7 +227,7 @@ bool StepGraph::do_aside() {
     results_ = results_of(state_.batch);
   }
   device.synchronizeStream(*side_);
-  // Their memory is that of the side stream, and they are used on this one.
+  // The memory of the results belongs to the side stream, and they are used on this one.
   for (const auto& [name, output] : results_.outputs)
     if (output.defined() && output.device().type() == state_.device.type()) output.record_stream(current);
   for (const auto& [name, loss] : results_.loss) loss.record_stream(current);
@@ -243,7 +244,7 @@ bool StepGraph::capture(Layouts batch) {
     const c10::impl::VirtualGuardImpl device(state_.device.type());
     const c10::DeviceGuard on_device(state_.device);
     device.synchronizeStream(device.getStream(state_.device));
-    // A recording has memory of its own, and must not free that of others.
+    // A recording has memory of its own, and must not free memory of others.
     device_support(state_.device.type()).release_cached_memory(state_.device);
     {
       std::optional<StreamScope> scope;
@@ -285,7 +286,7 @@ void StepGraph::replay() {
 }
 
 StepGraph::Results StepGraph::results_of(const Batch& batch) {
-  Batch of_step = state_.batch;  // may be `batch`
+  Batch of_step = state_.batch;  // a copy, because `batch` may be state.batch
   state_.batch = batch;
   Outputs outputs = std::exchange(state_.outputs, {});
   Losses loss = std::exchange(state_.loss, {});

@@ -17,22 +17,23 @@ class Module;
 
 namespace composer {
 
-// Forward, loss and backward of a batch, recorded on the device and repeated for each batch of the same shape. Nothing
-// of the host's part is repeated. What cannot be recorded is computed eagerly, with one warning that says why.
+// Records forward, loss and backward of a batch on the device, and replays them for each batch of the same shape. Work
+// on the host is not replayed. What cannot be recorded is computed eagerly, with one warning that gives the reason.
 //
-// Batches that come before the recording are trained on a stream of their own, so that libraries have prepared what a
-// recording must not. A batch of another shape than the recorded one is computed eagerly, too. When the model changes
-// (other weights in memory, other modes of modules, another precision), all begins anew.
+// The batches before the recording are trained on a side stream, so that libraries are initialized before it. A batch
+// of another shape than the recorded one is computed eagerly, too. When the model changes (other weights in memory,
+// other modes of modules, another precision), everything begins again.
 class StepGraph final : public Computation {
  public:
   StepGraph(State& state, EagerComputation& eager) : state_(state), eager_(eager) {}
 
-  // From now on, until stop(). Warns if nothing can be recorded.
+  // Records from now on until stop(). Warns if nothing can be recorded.
   void start(const Engine& engine, bool whole_batches);
   void stop();
 
-  // Does all of the work, or has it done at once, if the microbatch is the whole batch and can be recorded. Outputs are
-  // detached then, and the next batch may overwrite them and the gradients; losses may be kept.
+  // If the microbatch is the whole batch and can be recorded, computes forward, loss and backward at once. Outputs are
+  // then detached, and the next batch may overwrite them and the gradients; losses may be kept. Otherwise computes the
+  // forward pass only.
   void forward(const LossWeight& share) override;
   bool is_ahead() const override { return is_ahead_; }
   void loss() override;
@@ -72,17 +73,17 @@ class StepGraph final : public Computation {
   State& state_;
   EagerComputation& eager_;
   bool active_ = false;
-  std::string said_;                                         // the last reason, to say it once
-  std::uint64_t model_ = 0;                                  // that of the last run
-  std::vector<std::shared_ptr<torch::nn::Module>> modules_;  // its modules then
-  std::vector<at::Tensor> buffers_;                          // and buffers
-  int changes_ = 0;                                          // of the model, since the last recording
-  std::vector<std::pair<Layouts, int>> trained_;             // batches, before there is a recording
+  std::string said_;                                         // the last reason, so that it is warned about once
+  std::uint64_t model_ = 0;                                  // fingerprint of the model at the last run
+  std::vector<std::shared_ptr<torch::nn::Module>> modules_;  // modules of the model then
+  std::vector<at::Tensor> buffers_;                          // buffers of the model then
+  int changes_ = 0;                                          // number of changes of the model since the last recording
+  std::vector<std::pair<Layouts, int>> trained_;  // shapes and numbers of batches before there is a recording
   SideStream side_;
   std::unique_ptr<DeviceGraph> graph_;
   Layouts recorded_;
-  Batch batch_;            // that the recording reads
-  Results results_;        // of the last run; those that a recording writes
+  Batch batch_;            // the recording reads it
+  Results results_;        // of the last run; a recording writes them
   bool is_ahead_ = false;  // until the gradients of this batch are taken
 };
 

@@ -46,11 +46,11 @@ void TrainStep::start(const Feed& feed, Seconds spent) {
   microbatches_.take_batch();
   if (auto_) choose_microbatch_size(feed);
   microbatches_.split(feed, *ranks_);
-  if (!ranks_->alone()) microbatches_.weigh(feed, *ranks_, spent);  // also those of a rank that has none
+  if (!ranks_->alone()) microbatches_.weigh(feed, *ranks_, spent);  // also on a rank without samples
 }
 
 void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) {
-  const auto changed = c10::make_scope_exit([this] { state_.metrics.weights_changed(); });  // also by half a step
+  const auto changed = c10::make_scope_exit([this] { state_.metrics.weights_changed(); });  // also after half a step
   const auto gradients = [&] { return passes_.make(train_batch); };
   const auto step = [this](const AutoMicrobatch::Gradients& make) {
     scaling_.step([&] {
@@ -66,7 +66,7 @@ void TrainStep::step_optimizer(const Feed& feed, const TrainBatch& train_batch) 
   auto_->fit(step, gradients, split);
 }
 
-// The batch begins anew: an optimizer may run its closure several times, and metrics count the last.
+// Begins the batch again. An optimizer may run its closure several times, and metrics count the last run.
 void TrainStep::zero_gradients() {
   state_.optimizer->zero_grad(/*set_to_none=*/true);
   if (!passes_.have_shown()) metrics_.begin_batch();
@@ -92,7 +92,7 @@ void TrainStep::loss() {
 void TrainStep::warn_of_outside_leaves() const { composer::warn_of_outside_leaves(state_, microbatches_.whole()); }
 
 void TrainStep::backward() {
-  microbatches_.zero_loss_without_weight();  // an algorithm may have computed it anew
+  microbatches_.zero_loss_without_weight();  // an algorithm may have computed the loss again
   const at::Tensor total = total_of(state_.loss);
   if (!passes_.have_shown()) {
     if (microbatches_.is_first()) state_.batch_loss.clear();
@@ -136,13 +136,14 @@ void TrainStep::visit_state(StateVisitor& visit) {
 }
 
 void TrainStep::choose_microbatch_size(const Feed& feed) {
-  auto_->begin_batch(feed.rules().count_samples(microbatches_.whole()));  // algorithms may have changed it
+  // Algorithms may have changed the number of samples.
+  auto_->begin_batch(feed.rules().count_samples(microbatches_.whole()));
   if (auto_->has_size()) return;
   auto_->choose([&](std::int64_t size) { try_microbatches(feed, size); });
   state_.device_train_microbatch_size = ranks_->smallest(state_.device_train_microbatch_size);
 }
 
-// Two, because the second adds its gradients to those of the first.
+// Tries two microbatches, because the second adds its gradients to those of the first.
 void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
   const at::AutoGradMode enable_grad(true);
   const JoinedRanks::Apart apart(ranks_);

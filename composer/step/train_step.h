@@ -26,8 +26,8 @@ namespace composer {
 class Engine;
 class StateVisitor;
 
-// How one batch is trained: the kernels between the events of loop.cpp. The parts of a step belong to owners that do
-// not know each other; this is the order in which they work.
+// Trains one batch: the computations between the events of loop.cpp. The parts of a step belong to classes that do not
+// know each other; this class calls them in order.
 class TrainStep {
  public:
   using TrainBatch = GradientPasses::TrainBatch;
@@ -37,10 +37,10 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  // Until the next call, losses are scaled as the precision or the options ask for. The scale stays what it is.
+  // Until the next call, losses are scaled as the precision or the options say. An existing scale keeps its value.
   void scale_losses(Precision precision, const std::optional<optim::GradScalerOptions>& scaling);
-  bool has_scaler() const { return scaling_.has_scale(); }  // once losses were to be scaled
-  // From now on; bytes are what a batch may allocate if the size is "auto", 0: what there is.
+  bool has_scaler() const { return scaling_.has_scale(); }  // whether losses were ever scaled
+  // Applies from now on. `bytes`: the memory that a batch may allocate if the size is "auto"; 0: all that is free.
   void set_microbatch_size(MicrobatchSize size, std::int64_t bytes);
   MicrobatchSize microbatch_size() const {
     return auto_ ? MicrobatchSize("auto") : MicrobatchSize(state_.device_train_microbatch_size);
@@ -52,37 +52,38 @@ class TrainStep {
   // The parts of the batch that was started last.
   const Microbatches& microbatches() const { return microbatches_; }
 
-  // Until the fit ends, the rule of the algorithm that has one makes gradients, and batches are `recorded` where that
-  // can be. Throws ConfigError for two rules, and for one with an optimizer that steps in backward.
+  // Until the fit ends, the algorithm with a StepRule makes gradients, if there is one. With `recorded`, batches are
+  // recorded and replayed where possible. Throws ConfigError for two rules, and for a rule with an optimizer that steps
+  // in backward.
   void begin_fit(const Engine& engine, bool recorded);
   void end_fit();
 
-  // state.batch is the whole batch. `spent`: since the last batch was started, of which ranks tell each other.
+  // state.batch is the whole batch. `spent`: time since the last batch was started; ranks exchange it.
   void start(const Feed& feed, Seconds spent = {});
-  // One step of the optimizer with the gradients that `train_batch` makes, which it may call several times: because the
-  // optimizer wants so, or because memory was short and the size of microbatches is "auto". A StepRule may add passes
-  // over the batch before it.
+  // One step of the optimizer with the gradients that `train_batch` makes. `train_batch` may be called several times:
+  // by the optimizer, after running out of memory if the size of microbatches is "auto", or by a StepRule.
   void step_optimizer(const Feed& feed, const TrainBatch& train_batch);
   void zero_gradients();
-  // state.batch becomes that one, on the device. One without weight (no target that counts) passes through all events
-  // with a loss of 0 and changes no gradients.
+  // Makes the microbatch state.batch, on the device. A microbatch without weight (no target that counts) passes through
+  // all events with a loss of 0 and changes no gradients.
   void enter(const Feed& feed, std::size_t microbatch);
   void forward();
   void loss();
-  void warn_of_outside_leaves() const;  // after loss(): of trainable tensors that are neither trained nor saved
+  // To be called after loss(): warns about trainable tensors that are neither trained nor saved.
+  void warn_of_outside_leaves() const;
   void backward();
   void update_metrics();
-  void leave();  // state.batch is the whole batch again, state.batch_loss what it has cost; gradients are final
-  void log();    // what the batch has shown, at the step before it is counted
+  void leave();  // makes the whole batch state.batch again; gradients and state.batch_loss are final then
+  void log();    // logs the losses of the batch, at the step before it is counted
   void report_metrics() { metrics_.report(ranks_->world()); }
   void warn_of_nan() const { losses_.warn_of_nan(); }
 
-  // As Run says of them, of the microbatch that was entered last.
+  // For Run, on the microbatch that was entered last.
   void keep_random() { repeat_.keep_random(); }
   void repeat(bool backward);
-  void abandon() { state_.batch = microbatches_.whole(); }  // after an error between start() and leave()
+  void abandon() { state_.batch = microbatches_.whole(); }  // to be called after an error between start() and leave()
   void forget_batch();
-  void visit_state(StateVisitor& visit);  // without a scaler, one that is loaded is only checked
+  void visit_state(StateVisitor& visit);  // without a scaler, a loaded one is only checked
 
  private:
   void choose_microbatch_size(const Feed& feed);
@@ -94,9 +95,9 @@ class TrainStep {
   LossScaling scaling_{state_};
   EagerComputation eager_{state_, scaling_};
   StepGraph graph_{state_, eager_};
-  Computation* computation_ = &eager_;  // the one of this fit
+  Computation* computation_ = &eager_;  // the computation of this fit
   MicrobatchRepeat repeat_{state_, eager_};
-  std::optional<AutoMicrobatch> auto_;  // if the size of microbatches is "auto"
+  std::optional<AutoMicrobatch> auto_;  // unset unless the size of microbatches is "auto"
   TrainingMetrics metrics_;
   BatchLosses losses_;
   JoinedRanks ranks_;

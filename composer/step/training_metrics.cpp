@@ -19,8 +19,8 @@ void TrainingMetrics::update() {
   set_.update(*state_.model, microbatch_, outputs());
 }
 
-// In evaluation mode, so that a model that runs a forward of its own counts no statistics twice. Modes are left alone
-// once eval_forward has given the outputs of training.
+// Computes in evaluation mode, so that a model whose eval_forward runs a forward pass does not count statistics twice.
+// Once eval_forward has returned the outputs of training, modes are no longer changed.
 Outputs TrainingMetrics::outputs() {
   Model& model = *state_.model;
   std::optional<ModuleModes> modes;

@@ -7,7 +7,7 @@
 
 namespace composer {
 
-// The metrics of training. They see each microbatch as it was before algorithms changed it.
+// The metrics of training. They use each microbatch as it was before algorithms changed it.
 class TrainingMetrics {
  public:
   TrainingMetrics(State& state, Logger& logger) : state_(state), logger_(logger) {}
@@ -16,12 +16,12 @@ class TrainingMetrics {
   const MetricSet& set() const { return set_; }
 
   void begin_batch() { set_.reset(); }
-  void keep_microbatch() {  // state.batch, on the device
+  void keep_microbatch() {  // keeps state.batch, which is on the device
     if (!set_.empty()) microbatch_ = state_.batch;
   }
   void update();
   void forget_microbatch() { microbatch_.clear(); }
-  // `world`: of the ranks that train, nullptr if this one is alone.
+  // `world`: the ranks that train; nullptr if this one is alone.
   void report(dist::World* world) { set_.report(state_, logger_, /*keep_if_empty=*/true, world); }
 
  private:
@@ -31,7 +31,7 @@ class TrainingMetrics {
   Logger& logger_;
   MetricSet set_;
   Batch microbatch_;             // empty if there are no metrics
-  bool reuses_outputs_ = false;  // Model::eval_forward gives the outputs of training
+  bool reuses_outputs_ = false;  // whether Model::eval_forward returns the outputs of training
 };
 
 }  // namespace composer

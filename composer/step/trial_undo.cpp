@@ -36,7 +36,7 @@ TrialUndo::TrialUndo(State& state, const std::vector<Plugin<Algorithm>>& algorit
     for (const at::Tensor& parameter : group.params())
       if (std::ranges::none_of(weights_, [&](const Weight& kept) { return kept.tensor.is_same(parameter); }))
         keep(parameter);
-  // From here on nothing can fail, so gradients and state are not lost.
+  // Nothing below can fail, so gradients and state are not lost.
   for (Weight& weight : weights_) std::swap(weight.gradient, weight.tensor.mutable_grad());
   std::swap(memory_, state.optimizer->state());
 }
@@ -65,7 +65,7 @@ void TrialUndo::restore_algorithms() {
     try {
       StateVisitor visit = StateVisitor::loading(saved, algorithm.name);
       algorithm.object->visit_state(visit);
-    } catch (...) {  // this runs in a destructor
+    } catch (...) {  // a destructor calls this
       warn(join("find_lr: ", algorithm.name,
                 ": its state after the trial could not be undone: ", describe(std::current_exception())));
     }

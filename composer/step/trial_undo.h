@@ -15,10 +15,10 @@
 
 namespace composer {
 
-// Steps of the optimizer that leave no trace: at the end of the scope weights, gradients, requires_grad, buffers, modes
-// of modules, random numbers, learning rates, the optimizer's state and what algorithms name in visit_state() are what
-// they were, to the bit. Meanwhile the optimizer has no state, as before its first step. Holds one more copy of the
-// weights. If the constructor throws, nothing has changed.
+// Undoes steps of the optimizer. At the end of the scope, weights, gradients, requires_grad, buffers, modes of modules,
+// RNG state, learning rates, the optimizer's state and what algorithms list in visit_state() are restored bit for bit.
+// Within the scope, the optimizer has no state, as before its first step. Holds one more copy of the weights. If the
+// constructor throws, nothing has changed.
 class TrialUndo {
  public:
   TrialUndo(State& state, const std::vector<Plugin<Algorithm>>& algorithms);

@@ -9,8 +9,8 @@
 
 namespace composer {
 
-// Batches are cut into as many shards whatever the number of ranks is, also for one rank, and their gradients and
-// losses are added up in one order.
+// Splits batches into the same number of shards whatever the number of ranks, also for one rank, and adds up their
+// gradients and losses in one order.
 class VirtualShards final : public GradientSync {
  public:
   VirtualShards(State& state, const std::shared_ptr<dist::World>& world, const dist::DistributedOptions& options)
@@ -25,7 +25,7 @@ class VirtualShards final : public GradientSync {
   void begin_batch(const Unevenness& of_ranks) override;
 
   ShardSums sums_;
-  std::vector<LossSums::OfShard> of_shards_;  // losses of those of this rank
+  std::vector<LossSums::OfShard> of_shards_;  // losses of the shards of this rank
 };
 
 }  // namespace composer

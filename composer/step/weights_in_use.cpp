@@ -26,13 +26,13 @@ namespace composer {
 namespace {
 
 struct Given {
-  std::string by;  // the algorithm's name
+  std::string by;  // name of the algorithm
   const WeightsByName* weights = nullptr;
 };
 
 std::string_view phrase(WeightsUse use) { return use == WeightsUse::EVALUATION ? "for evaluation" : "for export"; }
 
-// What the algorithm that hands out weights has handed out, if there is one.
+// The weights that an algorithm hands out for this use, if there is one.
 Given given(const Engine& engine, WeightsUse use) {
   Given found;
   for (const auto& algorithm : engine.algorithms()) {
@@ -62,7 +62,7 @@ void check_fits(const Given& given, const std::string& name, const at::Tensor& o
   throw ConfigError(given.by, "::weights_for: the model has no parameter or buffer \"", name, '"');
 }
 
-// Whether nothing but this tensor, and views of it, lies in its memory.
+// Whether the tensor's storage contains nothing but this tensor and views of it.
 bool has_own_memory(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.has_storage() && tensor.storage_offset() == 0 &&
          tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
@@ -73,13 +73,13 @@ bool can_borrow(const at::Tensor& tensor, const at::Tensor& from) {
          !tensor.is_alias_of(from);
 }
 
-// Memory of another storage, which lives as long as this.
+// A pointer into another storage, which it keeps alive.
 at::DataPtr borrowed(void* memory, const c10::Storage& owner) {
   const auto let_go = [](void* kept) { delete static_cast<c10::Storage*>(kept); };
   return {memory, new c10::Storage(owner), let_go, owner.device()};
 }
 
-// Gives the tensor the memory of `from`; returns a tensor of its size and strides that owns what it had.
+// Gives the tensor the memory of `from`. Returns a tensor with the same size and strides that owns the former memory.
 at::Tensor take_memory(const at::Tensor& tensor, const at::Tensor& from) {
   const c10::Storage &ours = tensor.storage(), &theirs = from.storage();
   at::DataPtr shared = borrowed(theirs.mutable_data(), theirs);
@@ -87,18 +87,18 @@ at::Tensor take_memory(const at::Tensor& tensor, const at::Tensor& from) {
                      /*resizable=*/false);
   const at::NoGradGuard no_grad;
   const at::Tensor kept = at::empty({0}, tensor.options()).set_(spare, 0, tensor.sizes(), tensor.strides());
-  spare.set_data_ptr_noswap(ours.unsafeGetStorageImpl()->set_data_ptr(std::move(shared)));  // from here on no error
+  spare.set_data_ptr_noswap(ours.unsafeGetStorageImpl()->set_data_ptr(std::move(shared)));  // nothing below can fail
   return kept;
 }
 
-// Undoes it. Tensors that still refer to the memory of `kept` refer to that of the tensor from now on.
+// Undoes take_memory(). Tensors that still refer to the memory of `kept` refer to that of the tensor from now on.
 void give_memory_back(const at::Tensor& tensor, const at::Tensor& kept) {
   const c10::Storage &ours = tensor.storage(), &theirs = kept.storage();
   at::DataPtr shared = borrowed(theirs.mutable_data(), ours);
   ours.set_data_ptr_noswap(theirs.unsafeGetStorageImpl()->set_data_ptr(std::move(shared)));
 }
 
-// The part of the memory of `whole` that `tensor` is in its own memory.
+// The part of the memory of `whole` where `tensor` lies in its own memory.
 at::Tensor view_like(const at::Tensor& tensor, const at::Tensor& whole) {
   const at::NoGradGuard no_grad;
   return at::empty({0}, tensor.options())
@@ -119,7 +119,7 @@ void for_each_tensor(StateDict& dict, const std::function<void(at::Tensor&)>& ac
   }
 }
 
-// Sets where the dict is that has all of these tensors, if there is one, and returns it.
+// Finds the dict that has all of these tensors, and sets `at` to its path. Returns nullptr if there is none.
 const StateDict* find_all(const StateDict& dict, const std::string& path,
                           const std::unordered_set<const c10::TensorImpl*>& tensors, std::string& at) {
   std::unordered_set<const c10::TensorImpl*> found;
@@ -136,7 +136,7 @@ const StateDict* find_all(const StateDict& dict, const std::string& path,
   return nullptr;
 }
 
-// A weight with several names has a value of its own by one of them.
+// For weights with several names of which only some are in `values`: maps each other name to one that is.
 std::map<std::string, std::string> tied_names(const formats::NamedTensors& weights, const StateDict& values) {
   std::unordered_map<const c10::TensorImpl*, const std::string*> names;
   for (const auto& [name, tensor] : weights)
@@ -148,7 +148,7 @@ std::map<std::string, std::string> tied_names(const formats::NamedTensors& weigh
   return tied;
 }
 
-// Fails only if the device does.
+// Fails only if the device does, with a warning.
 void copy_back(const at::Tensor& tensor, const at::Tensor& kept) {
   try {
     tensor.copy_(kept);
@@ -171,7 +171,7 @@ void warn_of_unseen() { warn(join("weights are taken for changed: ", describe(st
 
 WeightsInUse::Seen::Seen(const at::Tensor& seen) : tensor(seen.getIntrusivePtr()) { look_again(); }
 
-// Of a tensor that is gone, its object stays as long as somebody refers to it weakly. It has no memory then.
+// The object of a destroyed tensor exists as long as there are weak references to it. It then has no memory.
 void WeightsInUse::Seen::look_again() {
   const c10::TensorImpl& now = *tensor._unsafe_get_target();
   memory = now.has_storage() ? now.unsafe_storage().data() : nullptr;
@@ -213,7 +213,7 @@ std::vector<WeightsInUse::Seen> WeightsInUse::handed_out() {
   return seen;
 }
 
-// Whether they are others than before, or cannot be listed.
+// Whether the trained weights have changed since the last call, or cannot be listed.
 bool WeightsInUse::see_trained() noexcept try {
   AllSeen now = trained();
   const bool others = now != trained_;
@@ -224,8 +224,9 @@ bool WeightsInUse::see_trained() noexcept try {
   return true;
 }
 
-// The same. An algorithm that gives other tensors each time that it is asked computes them then. Those say nothing, so
-// their values are taken to change with the trained weights alone. Nothing is asked for while weights are in use.
+// Whether the handed out weights have changed since the last call. An algorithm that returns other tensors at each call
+// computes them then. Such tensors prove nothing, so their values are assumed to change with the trained weights alone.
+// While weights are in use, algorithms are not called, and the result is false.
 bool WeightsInUse::see_handed_out() noexcept try {
   if (!uses_.empty()) return false;
   std::vector<Seen> now = handed_out();
@@ -250,7 +251,7 @@ std::uint64_t WeightsInUse::version() noexcept {
   return version_;
 }
 
-// In each step, so it takes no memory. What changes after it is seen as well.
+// Runs in each step, so it allocates nothing. Later changes are detected as well.
 void WeightsInUse::stepped() noexcept {
   for (std::vector<Seen>* const all : {&trained_.parameters, &trained_.buffers, &handed_out_})
     for (Seen& one : *all) one.look_again();
@@ -292,7 +293,7 @@ WeightsInUse::Scope::Scope(WeightsInUse& weights, WeightsUse use) : weights_(wei
   weights.begin(use);
 }
 
-// Tensors of the model, and what was handed out for them.
+// Pairs of a tensor of the model and the tensor handed out for it.
 std::vector<std::pair<at::Tensor, at::Tensor>> WeightsInUse::pairs(WeightsUse use) const {
   const Given handed_out = given(engine_, use);
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
@@ -311,7 +312,7 @@ std::vector<std::pair<at::Tensor, at::Tensor>> WeightsInUse::pairs(WeightsUse us
 
 void WeightsInUse::begin(WeightsUse use) {
   if (!uses_.empty() && uses_.back().use == use) return;
-  version();  // what was changed until here
+  version();  // counts the changes so far
   const auto exchanged = pairs(use);
   if (exchanged.empty()) return;
   const std::size_t depth = uses_.size();
@@ -342,7 +343,7 @@ void WeightsInUse::begin(WeightsUse use) {
   }
 }
 
-// A graph of autograd that has saved a weight finds it unchanged after a use, so its version is as before.
+// An autograd graph that has saved a weight must find it unchanged after a use, so its version counter is restored.
 void WeightsInUse::end_to(std::size_t depth) noexcept {
   if (uses_.size() <= depth) return;
   const at::NoGradGuard no_grad;

@@ -18,9 +18,9 @@ class Engine;
 class StateDict;
 struct State;
 
-// Gives the model other weights for a use, those that an algorithm hands out by weights_for(). A tensor of the model
-// stays the same object; only its memory is exchanged for that of the handed out one, without a copy. (Values are
-// copied where a tensor shares its memory with others or has other strides.) Nothing happens without such an algorithm.
+// Gives the model other weights for a use: those that an algorithm returns from weights_for(). A tensor of the model
+// stays the same object; its memory is exchanged for that of the handed out tensor, without a copy. (Values are copied
+// if a tensor shares its memory with others or has other strides.) Without such an algorithm, nothing happens.
 class WeightsInUse {
  public:
   WeightsInUse(State& state, const Engine& engine) : state_(state), engine_(engine) {}
@@ -28,8 +28,9 @@ class WeightsInUse {
   WeightsInUse(const WeightsInUse&) = delete;
   WeightsInUse& operator=(const WeightsInUse&) = delete;
 
-  // The model has the weights of `use` in this scope, and those it had before when it ends, also after an exception.
-  // Scopes nest. Throws ConfigError if two algorithms hand out weights, or if they do not fit the model.
+  // In this scope, the model has the weights of `use`. At its end, also after an exception, the model has the weights
+  // of before. Scopes nest. Throws ConfigError if two algorithms hand out weights, or if the weights do not fit the
+  // model.
   class Scope {
    public:
     Scope(WeightsInUse& weights, WeightsUse use);
@@ -42,8 +43,8 @@ class WeightsInUse {
     std::size_t depth_;
   };
 
-  // As long as it lives, and when it ends, the weights are those of its beginning: for what puts back all that it
-  // changes, or gives all ranks the values of rank 0. With HANDED_OUT the trained ones are compared when it ends.
+  // While it lives, and when it ends, the weights count as unchanged. It is for code that undoes all its changes, or
+  // gives all ranks the values of rank 0. With HANDED_OUT, the trained weights are compared at the end.
   enum class Trust : std::uint8_t { ALL, HANDED_OUT };
   class Unchanged {
    public:
@@ -57,9 +58,9 @@ class WeightsInUse {
     Trust trust_;
   };
 
-  // A forward pass that evaluates or predicts, or a metric that takes its outputs. What it writes into buffers, such as
-  // a count of its calls, and into parameters, as an embedding with max_norm does, is part of it, and no change;
-  // nothing of it takes memory. What was written before it is one.
+  // A forward pass that evaluates or predicts, or a metric that takes its outputs. Writes to buffers, such as a count
+  // of calls, and to parameters, as by an embedding with max_norm, are part of the pass and do not count as changes.
+  // Writes before the pass do. Allocates nothing.
   class Forward {
    public:
     explicit Forward(WeightsInUse& weights);
@@ -71,31 +72,30 @@ class WeightsInUse {
     WeightsInUse& weights_;
   };
 
-  // Which weights there are: another number if the trained ones, or those handed out, have changed since the last call.
-  // Tensors were replaced or written to, which libtorch counts, or stepped() or loaded() was called. With another
-  // number no value of state.metrics is current. That a scope exchanges weights is no change; what is written meanwhile
-  // is.
+  // A number that changes whenever the trained or the handed out weights have changed: tensors were replaced or written
+  // to, which libtorch counts, or stepped() or loaded() was called. When it changes, no value of state.metrics is
+  // current any more. Exchanging weights by a scope is no change; writes during the scope are.
   std::uint64_t version() noexcept;
-  void stepped() noexcept;  // by the optimizer: what was measured until now was measured on others
-  void loaded() noexcept;   // others were put into the model, or are handed out
+  void stepped() noexcept;  // the optimizer has stepped, so earlier measurements belong to other weights
+  void loaded() noexcept;   // other weights were loaded into the model, or are handed out
 
-  // Calls `act` with the trained weights in the model, then asks for the weights of the open scopes again. If `act`
-  // throws, the trained weights stay in the model until these scopes end.
+  // Calls `act` with the trained weights in the model, then restores the weights of the open scopes. If `act` throws,
+  // the trained weights stay in the model until these scopes end.
   void with_trained(const std::function<void()>& act);
 
   // Replaces tensors of `saved` that share memory with the model by the trained weights.
   void put_trained(StateDict& saved) const;
-  // Adds to what is saved who hands out weights for evaluation, and where it has them (HandedOut).
+  // Adds to `saved` which algorithm hands out weights for evaluation, and where it saves them (HandedOut).
   void tell_handed_out(StateDict& saved);
-  // Replaces values of `weights`, which has those of state_dict(), by the handed out ones.
+  // Replaces values in `weights`, which has the entries of state_dict(), by the handed out ones.
   void put(StateDict& weights, WeightsUse use) const;
 
  private:
   struct Exchanged {
-    at::Tensor tensor;                    // of the model
-    at::Tensor trained;                   // what it held before
-    bool borrows;                         // it has the memory of the handed out tensor, else a copy of its values
-    std::optional<std::int64_t> version;  // before
+    at::Tensor tensor;   // tensor of the model
+    at::Tensor trained;  // the trained values, or those of an outer scope
+    bool borrows;        // whether the tensor has the memory of the handed out one, rather than a copy of its values
+    std::optional<std::int64_t> version;  // before the exchange
   };
   struct Use {
     WeightsUse use;
@@ -108,7 +108,8 @@ class WeightsInUse {
     bool is_as_seen() const;
     bool operator==(const Seen& other) const;
 
-    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;  // so that no other gets its address
+    // Weak, so that no other tensor gets its address.
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
     const void* memory = nullptr;
     std::optional<std::int64_t> version = {};
   };
@@ -130,11 +131,11 @@ class WeightsInUse {
   State& state_;
   const Engine& engine_;
   std::vector<Use> uses_;         // outermost first
-  AllSeen trained_;               // when they were looked at last
-  std::vector<Seen> handed_out_;  // likewise
-  std::string handed_out_by_;     // the algorithm that has handed them out; empty: none has
+  AllSeen trained_;               // when it was last compared
+  std::vector<Seen> handed_out_;  // when they were last compared
+  std::string handed_out_by_;     // algorithm that has handed them out; empty: none has
   std::uint64_t version_ = 0;
-  int unchanged_ = 0;  // how many of these live
+  int unchanged_ = 0;  // number of Unchanged objects that live
 };
 
 }  // namespace composer
