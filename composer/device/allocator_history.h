@@ -1,5 +1,5 @@
 #pragma once
-// What a device's allocator has done lately, for who looks for memory.
+// The recent history of a device's allocator, for users who examine memory use.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -13,12 +13,12 @@ class AllocatorHistory {
  public:
   virtual ~AllocatorHistory() = default;
   virtual void start(std::int64_t max_entries) = 0;
-  virtual std::string snapshot() = 0;  // a pickle, as of torch.cuda.memory._snapshot()
+  virtual std::string snapshot() = 0;  // a pickle in the format of torch.cuda.memory._snapshot()
   virtual void stop() = 0;
 };
 
-// One history for several who use it, also on several threads: it begins with the first start() and ends with the last
-// stop() among them, and is as long as any of them wants. It outlives its users.
+// Shares one history among several users, also on several threads. It begins with the first start() and ends with the
+// last stop(), and keeps as many entries as the largest request. It outlives its users.
 class SharedHistory {
  public:
   explicit SharedHistory(std::unique_ptr<AllocatorHistory> history) : history_(std::move(history)) {}
@@ -28,7 +28,7 @@ class SharedHistory {
   class User;
   std::mutex mutex_;
   std::unique_ptr<AllocatorHistory> history_;
-  std::multiset<std::int64_t> entries_;  // that those want who have started it
+  std::multiset<std::int64_t> entries_;  // requested by the users that have started it
 };
 
 }  // namespace composer

@@ -1,5 +1,5 @@
 #pragma once
-// What is measured of a device or of the machine.
+// Measurements of a device or of the machine.
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -13,7 +13,7 @@ struct Reading {
 };
 using Readings = std::vector<Reading>;
 
-// Reads one device, such as its load and its temperature. It is asked by one thread.
+// Reads measurements of one device, such as its load and its temperature. Used by one thread.
 class DeviceReader {
  public:
   DeviceReader() = default;

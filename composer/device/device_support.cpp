@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kAllPools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
-// By the statistics of libtorch's allocator.
+// Uses the statistics of libtorch's allocator.
 class AllocatorScope final : public MemoryScope {
  public:
   explicit AllocatorScope(at::Device device)
@@ -60,7 +60,7 @@ void DeviceSupport::release_cached_memory(at::Device device) const {
   c10::getDeviceAllocator(device.type())->emptyCache();
 }
 
-// Such a device has a limit of its own.
+// The limit is ignored: such a device has a limit of its own.
 std::unique_ptr<MemoryScope> DeviceSupport::count_memory(at::Device device, std::int64_t /*limit*/) const {
   return std::make_unique<AllocatorScope>(device);
 }

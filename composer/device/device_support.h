@@ -1,5 +1,5 @@
 #pragma once
-// What is particular to one type of devices. Whoever needs to know asks here, and not which type it is.
+// The properties of one type of devices. Code that depends on them calls these functions, and does not test the type.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,7 +9,7 @@
 
 #include "composer/core/export.h"
 
-// Declared, because libtorch's headers of them lead to many others.
+// Declared here, because libtorch's headers for these types include many others.
 namespace at {
 enum class Float32Backend;
 }
@@ -27,31 +27,31 @@ class DeviceGraph;
 class DeviceReader;
 enum class Precision : std::uint8_t;
 
-// How fast a device can be.
+// The peak rate of a device.
 struct PeakRate {
   std::string device;           // its name
-  std::optional<double> flops;  // dense floating-point operations per second; unset: not known
+  std::optional<double> flops;  // dense floating-point operations per second; unset: unknown
 };
 
-// The library with a device's collectives, whose functions are in composer/device/collectives.h.
+// The library with a device's collectives, whose functions are described in composer/device/collectives.h.
 struct CollectivesLibrary {
   const char* file;   // "libcomposer_nccl.so"
   const char* maker;  // "NCCL"
-  const char* needs;  // what it takes to have it, for the error that says that it cannot be loaded
+  const char* needs;  // what must be installed, for the error that says that the library cannot be loaded
 };
 
-// Counts the tensors that this thread allocates on a device while it lives.
+// Counts the memory of tensors that this thread allocates on a device during the life of this object.
 class MemoryScope {
  public:
   MemoryScope() = default;
   virtual ~MemoryScope() = default;
   MemoryScope(const MemoryScope&) = delete;
   MemoryScope& operator=(const MemoryScope&) = delete;
-  virtual std::int64_t peak() const = 0;  // bytes at once, until now; 0: not counted
+  virtual std::int64_t peak() const = 0;  // most bytes at one time so far; 0: not counted
 };
 
-// What a device that has nothing of a kind says is said here; a folder beside this file says the rest. Trainers on
-// several threads ask the same object.
+// This class has the defaults for devices without special support. Folders beside this file have one subclass for each
+// supported type. Trainers on several threads share an object.
 class DeviceSupport {
  public:
   DeviceSupport() = default;
@@ -59,62 +59,65 @@ class DeviceSupport {
   DeviceSupport(const DeviceSupport&) = delete;
   DeviceSupport& operator=(const DeviceSupport&) = delete;
 
-  // --- which there are
-  // As an accelerator of this process: a trainer that is not told a device takes one of these.
+  // --- existing devices
+  // Whether such devices are accelerators of this process. A trainer without a configured device uses one of them.
   virtual bool is_available() const;
-  virtual int count() const;  // of this machine; may start the driver
-  // Throws ConfigError if a trainer cannot have this one.
+  virtual int count() const;  // number on this machine; may start the driver
+  // Throws ConfigError if a trainer cannot use this device.
   virtual void check(at::Device device) const;
-  // The one that a rank takes that was told `device`.
+  // The device that a rank uses if `device` is configured.
   virtual at::Device of_rank(at::Device device, int local_rank) const;
-  // The hyperparameter that says how many ranks a machine has, in Composer's words.
+  // Composer's name of the hyperparameter with the number of ranks on a machine.
   virtual std::string key_of_ranks() const;
 
-  // --- what they are
-  // The name that its maker gives to devices of its kind; where nobody knows it, "xpu:0".
+  // --- properties
+  // The maker's name for the device; "xpu:0" if it is unknown.
   virtual std::string name_of(at::Device device) const;
-  // Of products in this precision; unset: nothing is known of such devices. Throws if the device does not say its name.
+  // The peak rate of products in this precision; unset: unknown for such devices. Throws if the device does not report
+  // its name.
   virtual std::optional<PeakRate> peak_rate(at::Device device, Precision precision) const;
-  // Load and temperature; null: nobody measures them. Throws if they cannot be read.
+  // Reads load and temperature; null: not supported. Throws if they cannot be read.
   virtual std::unique_ptr<DeviceReader> reader(at::Device device) const;
 
   // --- memory
-  // The allocator, if it has statistics; or null.
+  // The allocator if it has statistics, otherwise null.
   virtual c10::DeviceAllocator* allocator(at::Device device) const;
-  // Bytes that this process can still get: what is free or cached.
+  // Bytes that this process can still allocate: free or cached.
   virtual std::int64_t available_memory(at::Device device) const;
-  // Gives what allocators keep for the next tensor back, so that larger blocks can be had.
+  // Returns cached memory of the allocators to the device, so that larger blocks can be allocated.
   virtual void release_cached_memory(at::Device device) const;
-  // `limit`: bytes, above which an allocation is a c10::OutOfMemoryError where nobody else refuses in time.
+  // `limit`: number of bytes above which an allocation throws c10::OutOfMemoryError, on devices that have no limit of
+  // their own.
   virtual std::unique_ptr<MemoryScope> count_memory(at::Device device, std::int64_t limit) const;
-  // Whether copies from and to pinned memory of the host go on while the host does.
+  // Whether copies from and to pinned host memory run while the host does other work.
   virtual bool pins_memory() const;
-  // A user of the allocator's one history; null: it keeps none.
+  // A user of the allocator's shared history; null: there is none.
   virtual std::unique_ptr<AllocatorHistory> allocator_history() const;
 
-  // --- settings of libtorch, which the whole process has
-  // Where the precision of products of floats is set, if they may use TF32.
+  // --- settings of libtorch for the whole process
+  // The backend whose setting decides whether products of floats use TF32; unset: they cannot use it.
   virtual std::optional<at::Float32Backend> tf32_backend() const;
-  // Before deterministic algorithms are asked for: what libtorch wants to have been set.
+  // To be called before deterministic algorithms are switched on: makes the settings that libtorch requires.
   virtual void prepare_determinism() const;
 
   // --- work
-  // Why nothing can be recorded and repeated there; empty: it can.
+  // The reason why work cannot be recorded and replayed; empty: it can.
   virtual std::string reason_against_graphs(at::Device device) const;
   virtual std::unique_ptr<DeviceGraph> make_graph() const;  // null if there is a reason against it
   virtual std::optional<CollectivesLibrary> collectives() const;
-  // What libtorch's profiler calls the kernels; unset: it does not record them.
+  // The type of kernels in libtorch's profiler; unset: it does not record them.
   virtual std::optional<torch::profiler::impl::ActivityType> kernel_activity() const;
 };
 
-// That of the devices of this type. Of a type that no folder is about it is a DeviceSupport, which knows what libtorch
-// knows of each accelerator.
+// The support for devices of this type. For a type without a folder, a DeviceSupport, which uses what libtorch provides
+// for each accelerator.
 COMPOSER_EXPORT const DeviceSupport& device_support(at::DeviceType type);
 
-// The type of the accelerators of this process, if there are any.
+// The type of this process's accelerators; unset: it has none.
 COMPOSER_EXPORT std::optional<at::DeviceType> available_accelerator();
 
-// What device_support() is from now on; returns what it was. Null: a DeviceSupport. For tests, which put it back.
+// Replaces the result of device_support() for the type, and returns the previous one. Null: a DeviceSupport. For tests,
+// which must restore it.
 const DeviceSupport* exchange_device_support(at::DeviceType type, const DeviceSupport* support);
 
 }  // namespace composer

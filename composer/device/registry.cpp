@@ -1,4 +1,4 @@
-// A device is a folder, and a line here.
+// The list of supported devices: each has a folder, and a line here.
 #include <array>
 #include <atomic>
 
@@ -9,7 +9,7 @@
 namespace composer {
 namespace {
 
-// Asked in each step, so it takes no lock.
+// Called in each step, so it takes no lock.
 class Registry {
  public:
   Registry() {
@@ -17,7 +17,7 @@ class Registry {
     put(at::kCUDA, new CudaSupport);
   }
 
-  // Never destroyed: a trainer may be a global, which ends later.
+  // Never destroyed: a trainer may be a global, which is destroyed later.
   static Registry& instance() {
     static auto* const all = new Registry;
     return *all;

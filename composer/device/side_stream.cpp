@@ -9,13 +9,13 @@
 namespace composer {
 namespace {
 
-constexpr int kMost = 64;  // more than libtorch has of one device and priority
+constexpr int kMost = 64;  // more than libtorch has for one device and priority
 
-// Those that somebody has.
+// The streams that are in use.
 class Taken {
  public:
   static Taken& instance() {
-    static auto* const all = new Taken;  // never destroyed: a trainer may be a global, which ends later
+    static auto* const all = new Taken;  // never destroyed: a trainer may be a global, which is destroyed later
     return *all;
   }
   bool add(const c10::Stream& stream) {

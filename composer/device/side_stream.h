@@ -22,18 +22,18 @@ class StreamScope {
   c10::Stream before_;
 };
 
-// The same device with its number, also if "cuda" was asked for without one.
+// The same device with its index, also if the device was given without one.
 inline at::Device with_index(at::Device device) {
   if (device.has_index() || device.is_cpu()) return device;
   return at::Device(device.type(), c10::impl::VirtualGuardImpl(device.type()).getDevice().index());
 }
 
-// A stream beside the default one that nobody else has got from here, until the result is gone. libtorch gives a few
-// streams of a device out in turn: if a step is recorded on one, nobody else may queue work on it. Null: the device has
-// no streams to choose from, or all are taken.
+// A stream beside the default one that this function returns to no other caller until the result is destroyed. libtorch
+// hands out a few streams of a device in turn; if a step is recorded on one, no other work may be queued on it. Null:
+// the device has no streams to choose from, or all are in use.
 using SideStream = std::shared_ptr<const c10::Stream>;
 SideStream side_stream(at::Device device);
-// The same of those that `next` gives in turn.
+// Like side_stream(), but chooses among the streams that `next` returns.
 SideStream take_stream(const std::function<c10::Stream()>& next);
 
 }  // namespace composer

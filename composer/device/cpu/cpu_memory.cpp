@@ -1,4 +1,4 @@
-// How much memory this process has and takes on the host.
+// The memory that this process has and uses on the host.
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -22,13 +22,13 @@ namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
-// The number in a file of one number; unlimited if there is none.
+// The number in a file that contains one number; unlimited if there is no such file.
 std::int64_t read_limit(const std::string& path) {
   std::int64_t bytes = 0;
   return std::ifstream(path) >> bytes ? bytes : kUnlimited;
 }
 
-// The smallest limit of the control groups that this process is in, of version 2 or 1.
+// The smallest limit among the control groups (version 2 or 1) of this process.
 std::int64_t control_group_limit() {
   std::int64_t limit = read_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes");
   std::ifstream groups("/proc/self/cgroup");
@@ -59,13 +59,13 @@ std::int64_t machine_available() {
   return kUnlimited;
 }
 
-// What libtorch tells of each tensor.
+// Receives libtorch's report of each tensor that is allocated or freed.
 struct MemoryReport final : c10::MemoryReportingInfoBase {
   explicit MemoryReport(std::int64_t most) : limit(most) {}
 
   void reportMemoryUsage(void* block, std::int64_t size, std::size_t, std::size_t, c10::Device of) override {
     if (!of.is_cpu()) return;
-    if (size < 0) {  // unknown: it is older than the scope
+    if (size < 0) {  // the tensor may be older than the scope, so its size is unknown
       const auto known = blocks.find(block);
       if (known == blocks.end()) return;
       now -= known->second;
@@ -79,7 +79,7 @@ struct MemoryReport final : c10::MemoryReportingInfoBase {
   }
   bool memoryProfilingEnabled() const override { return true; }
 
-  // The block is there already, in nobody's hands yet.
+  // The block exists already, but has no owner yet.
   [[noreturn]] void refuse(void* block, std::int64_t size) const {
     if (const c10::DeleterFnPtr free = c10::GetCPUAllocator()->raw_deleter()) free(block);
     throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
@@ -92,7 +92,7 @@ struct MemoryReport final : c10::MemoryReportingInfoBase {
   std::unordered_map<void*, std::int64_t> blocks;
 };
 
-// Null if libtorch's profiler is told already.
+// Null if libtorch's profiler is running.
 std::shared_ptr<MemoryReport> report_of_this_thread(std::int64_t limit) {
   if (c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE)) return nullptr;
   return std::make_shared<MemoryReport>(limit);

@@ -47,8 +47,8 @@ std::unique_ptr<AllocatorHistory> CudaSupport::allocator_history() const { retur
 
 std::optional<at::Float32Backend> CudaSupport::tf32_backend() const { return at::Float32Backend::CUDA; }
 
-// libtorch wants this of whoever asks for deterministic algorithms, or products on a GPU are an error. cuBLAS reads it
-// when it is first used; libtorch gives it memory for each stream then, which is what makes products repeatable.
+// libtorch requires this variable for deterministic algorithms; without it, products on a GPU throw. cuBLAS reads the
+// variable at its first use. libtorch then gives cuBLAS a workspace for each stream, which makes products repeatable.
 void CudaSupport::prepare_determinism() const {
   static const bool once = ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0) == 0;
   (void)once;

@@ -3,14 +3,14 @@
 
 namespace composer {
 
-// Of NVIDIA's GPUs. What takes the headers of CUDA to build is in toolkit.h; the rest is there without them, for a
-// program that links libtorch_cuda itself.
+// Supports NVIDIA's GPUs. Functions that need CUDA's headers are in toolkit.h. The others also work without the
+// headers, in a program that links libtorch_cuda itself.
 class CudaSupport : public DeviceSupport {
  public:
   bool is_available() const override;
   int count() const override;
   void check(at::Device device) const override;
-  // With several ranks, a GPU without a number is that of the rank.
+  // With several ranks, a GPU without an index becomes the GPU whose index is the local rank.
   at::Device of_rank(at::Device device, int local_rank) const override;
   std::string key_of_ranks() const override;
 

@@ -7,7 +7,7 @@
 
 #include <torch/csrc/Export.h>
 
-// Weak declarations are null in a program without libtorch_cuda, so the library needs no CUDA to link.
+// Weakly declared functions are null in a program without libtorch_cuda, so the library links without CUDA.
 #undef TORCH_CUDA_CU_API
 #define TORCH_CUDA_CU_API __attribute__((weak, visibility("default")))
 #include <torch/csrc/cuda/memory_snapshot.h>
@@ -33,7 +33,8 @@ class CudaHistory final : public AllocatorHistory {
 std::unique_ptr<AllocatorHistory> history() {
   std::string (*const pickled)() = &torch::cuda::_memory_snapshot_pickled;
   if (pickled == nullptr) return nullptr;
-  static auto* const all = new SharedHistory(std::make_unique<CudaHistory>());  // a trainer may be a global
+  // Never destroyed: a trainer may be a global.
+  static auto* const all = new SharedHistory(std::make_unique<CudaHistory>());
   return all->user();
 }
 

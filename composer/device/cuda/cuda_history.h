@@ -5,7 +5,7 @@
 
 namespace composer::cuda {
 
-// A user of the one history of the CUDA caching allocator. Null unless the program contains libtorch_cuda.
+// A user of the shared history of the CUDA caching allocator. Null unless the program contains libtorch_cuda.
 std::unique_ptr<AllocatorHistory> history();
 
 }  // namespace composer::cuda

@@ -1,4 +1,4 @@
-// NVML by dlopen, so that the library needs no CUDA headers and runs where there is no driver.
+// Loads NVML by dlopen, so that the library needs no CUDA headers and runs without a driver.
 #include "composer/device/cuda/gpu_reader.h"
 
 #include <array>
@@ -10,7 +10,7 @@
 #include "composer/util/environment.h"
 
 namespace composer::cuda {
-// Names and layouts here are as in nvml.h, where NVIDIA does not change them.
+// Names and layouts from here on are those of nvml.h, which NVIDIA keeps stable.
 struct Utilization {
   unsigned int gpu, memory;  // in per cent
 };
@@ -20,7 +20,7 @@ namespace {
 using NvmlDevice = void*;
 constexpr int kSuccess = 0, kTemperatureOfGpu = 0;
 
-// Of CUDA's runtime, if the program has it: empty if not.
+// The device's place on the PCI bus according to CUDA's runtime. Empty if the program does not contain the runtime.
 std::string place_on_bus(int device) {
   using PlaceOf = int(char* place, int size, int device);
   auto* const place_of = reinterpret_cast<PlaceOf*>(dlsym(RTLD_DEFAULT, "cudaDeviceGetPCIBusId"));

@@ -1,4 +1,4 @@
-// In the place of toolkit.cpp where there is no CUDA to build it with.
+// Replaces toolkit.cpp in builds without CUDA.
 #include "composer/device/cuda/toolkit.h"
 
 namespace composer::cuda {

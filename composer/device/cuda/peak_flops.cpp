@@ -10,11 +10,11 @@ namespace composer::cuda {
 namespace {
 
 struct KnownDevice {
-  std::array<std::string_view, 2> parts;  // of its name in lower case; one may be empty
-  double fp32, tf32, fp16, bf16;          // 0: it has none
+  std::array<std::string_view, 2> parts;  // parts of the device's name in lower case; one may be empty
+  double fp32, tf32, fp16, bf16;          // 0: not supported
 };
 
-// The first that fits counts. From the makers' data sheets, without sparsity.
+// The first match counts. The numbers are from the makers' data sheets, without sparsity.
 constexpr std::array kDevices = {
     KnownDevice{{"b200", ""}, 75e12, 1.125e15, 2.25e15, 2.25e15},
     KnownDevice{{"h200", ""}, 67e12, 494.5e12, 989.5e12, 989.5e12},

@@ -16,24 +16,24 @@
 namespace composer::cuda {
 namespace {
 
-// Not at::accelerator::Graph: libtorch 2.15 registers no implementation of it for CUDA.
-// Older versions of libtorch record the default generator alone, unless told; newer ones whatever is drawn from.
+// at::accelerator::Graph is not used, because libtorch 2.15 has no implementation for CUDA. Older versions of libtorch
+// record only the default generator, unless others are registered; newer versions record every generator that is used.
 template <class Graph>
 void record_draws(Graph& graph, const at::Generator& generator) {
   if constexpr (requires { graph.register_generator_state(generator); }) graph.register_generator_state(generator);
 }
 
-// Older versions of libtorch leave a recording that fails half open: from then on, generators refuse to draw, and the
-// allocators keep the memory of every tensor that another stream has used, because a recording would be underway.
+// If a recording fails, older versions of libtorch leave it half open. Generators then refuse to draw, and allocators
+// keep the memory of every tensor that another stream has used, as if a recording were running.
 template <class Graph>
 class Recorder : public Graph {
  public:
-  // After capture_begin() or capture_end() has thrown.
+  // To be called after capture_begin() or capture_end() has thrown.
   void give_up() {
     if constexpr (!requires { this->capturing_to_pool_; }) {
-      if (this->capture_ended_) return;  // what failed came later, and the destructor does the rest
+      if (this->capture_ended_) return;  // the error came later, and the destructor does the rest
       for (const auto& [generator, drawn] : this->captured_generator_states_) generator->capturing_ = false;
-      // Before the destructor: while they are told to use the pool, they ask this graph whether they are to.
+      // Ends the use of the pool before the destructor runs: until then, the allocators call this graph.
       attempt([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(this->capture_dev_, this->mempool_id_); });
       attempt([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(this->mempool_id_); });
       attempt([&] { c10::cuda::CUDACachingAllocator::releasePool(this->capture_dev_, this->mempool_id_); });
@@ -55,18 +55,18 @@ class CudaGraph final : public DeviceGraph {
  public:
   CudaGraph() : graph_(std::in_place) {}
   ~CudaGraph() override {
-    const auto alone = hold_default_generators();  // older versions of libtorch have a list of graphs there
+    const auto alone = hold_default_generators();  // older versions of libtorch keep a list of graphs in the generators
     graph_.reset();
   }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
-  // Of this thread alone: those that load data or write checkpoints may go on meanwhile.
+  // Records this thread only: threads that load data or write checkpoints go on.
   void capture_begin() override {
     const auto alone = hold_default_generators();
     or_give_up([&] {
       record_draws(*graph_, current_generator(at::kCUDA));
-      // A pool of its own, as without one, but with a number that is known before anything can fail.
+      // The recording gets a pool of its own, as by default, but its id is known before an error can occur.
       graph_->capture_begin(at::cuda::graph_pool_handle(), cudaStreamCaptureModeThreadLocal);
     });
   }

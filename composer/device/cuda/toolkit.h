@@ -1,5 +1,5 @@
 #pragma once
-// What takes the headers of CUDA to build: toolkit.cpp, or no_toolkit.cpp where they are missing.
+// Functions that need CUDA's headers: toolkit.cpp, or no_toolkit.cpp where the headers are missing.
 #include <memory>
 #include <string>
 
@@ -10,9 +10,9 @@
 namespace composer::cuda {
 
 bool has_toolkit();
-std::unique_ptr<DeviceGraph> make_graph();  // null without the headers
+std::unique_ptr<DeviceGraph> make_graph();  // null if the headers are missing
 
-// The GPU as its maker names it: "NVIDIA H200, 132 multiprocessors". "cuda:0" without the headers.
+// The maker's name for the GPU: "NVIDIA H200, 132 multiprocessors". "cuda:0" if the headers are missing.
 std::string name_of_gpu(at::Device device);
 
 }  // namespace composer::cuda
