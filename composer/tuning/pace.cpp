@@ -3,10 +3,10 @@
 namespace composer {
 namespace {
 
-constexpr double kLate = 1.5;  // times what was promised
+constexpr double kLate = 1.5;  // times the promised time
 constexpr int kWindowSteps = 20;
 constexpr double kWindowSeconds = 5;
-constexpr int kMostWindowSteps = 1000;  // of a window
+constexpr int kMostWindowSteps = 1000;  // in a window
 
 }  // namespace
 

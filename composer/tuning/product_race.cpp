@@ -30,10 +30,11 @@ using kernels::ProductShape;
 using kernels::ProductTable;
 
 constexpr int kRaceMostRounds = 15, kRaceLeastRounds = 2;
-constexpr double kAllSeconds = 10;            // for all shapes, at least
-constexpr double kMostFloats = 1 << 24;       // in operands and result: of a large batch, some products are timed
-constexpr double kRaceSeconds = 0.05;         // for one shape, once there are the least rounds
-constexpr double kRaceTrialSeconds = 0.0003;  // short products are repeated for so long
+constexpr double kAllSeconds = 10;  // for all shapes, if more is not given
+// Elements in operands and result; of products of a large batch, only some are timed.
+constexpr double kMostFloats = 1 << 24;
+constexpr double kRaceSeconds = 0.05;         // for one shape, once the fewest rounds are done
+constexpr double kRaceTrialSeconds = 0.0003;  // short products are repeated for this long
 constexpr int kMostProducts = 200;            // in a trial
 
 at::Tensor operand(std::int64_t batch, std::int64_t rows, std::int64_t columns, Layout layout, at::ScalarType type) {
@@ -57,7 +58,7 @@ at::Tensor operand(std::int64_t batch, std::int64_t rows, std::int64_t columns, 
   return batch == 1 ? matrices.select(0, 0) : matrices;
 }
 
-// Forward and backward of one layer, as torch::nn::LSTM calls them.
+// Forward and backward of one layer, in the form in which torch::nn::LSTM calls them.
 std::function<void()> lstm_of(const ProductShape& shape) {
   const std::int64_t steps = shape.batch, samples = shape.m, hidden = shape.n, inputs = shape.k;
   const auto filled = [](at::IntArrayRef sizes) { return at::full(sizes, 0.01, at::kFloat); };
@@ -79,7 +80,7 @@ std::function<void()> lstm_of(const ProductShape& shape) {
   };
 }
 
-// Forward and backward of attention, with the rows of the heads of a sample side by side, as projections leave them.
+// Forward and backward of attention. The rows of a sample's heads lie side by side, as projections leave them.
 std::function<void()> attention_of(const ProductShape& shape) {
   const auto heads = [&](std::int64_t rows) {
     return at::full({1, rows, shape.batch, shape.k}, 0.1, at::kFloat).transpose(1, 2);
@@ -92,7 +93,7 @@ std::function<void()> attention_of(const ProductShape& shape) {
   };
 }
 
-// Computes a product of this shape once each time it is called.
+// A function that computes a product of this shape once per call.
 std::function<void()> product_of(const ProductShape& shape) {
   if (shape.a == Layout::LSTM) return lstm_of(shape);
   if (shape.a == Layout::ATTENTION) return attention_of(shape);
@@ -118,7 +119,7 @@ double seconds_for(const std::function<void()>& product, int times) {
   return clock.seconds(at::get_num_threads() == 1) / times;
 }
 
-// The library's way is the first, ours the second.
+// Races the library's kernel (the first way) against ours (the second).
 Verdict race(const ProductShape& shape, const std::function<void()>& before_each) {
   ProductTable ours;
   ours.set_others(true);
@@ -129,7 +130,7 @@ Verdict race(const ProductShape& shape, const std::function<void()>& before_each
     const kernels::ProductScope scope(by);
     return seconds_for(product, times);
   };
-  timed(ours, 1);  // the first ones prepare memory and kernels
+  timed(ours, 1);  // the first calls prepare memory and kernels
   const int times = static_cast<int>(std::clamp(kRaceTrialSeconds / timed(library, 1), 1.0, double{kMostProducts}));
   double no_patience = 0;
   return fastest_of(
@@ -142,7 +143,7 @@ Verdict race(const ProductShape& shape, const std::function<void()>& before_each
 ProductShape raced_shape(ProductShape s, std::int64_t threads) {
   const bool is_attention = s.a == Layout::ATTENTION;
   const auto states = s.a == Layout::LSTM ? 12 * s.m * s.n : s.m * s.n;     // gates, cells and their gradients
-  const auto floats = static_cast<double>(s.m * s.k + s.k * s.n + states);  // of attention, scores are time, not memory
+  const auto floats = static_cast<double>(s.m * s.k + s.k * s.n + states);  // attention's scores cost time, not memory
   const std::int64_t least = is_attention ? std::min(s.batch, threads) : 1;
   std::int64_t most = std::clamp(static_cast<std::int64_t>(kMostFloats / floats), least, s.batch);
   if (is_attention && most < s.batch) most -= most % least;
@@ -158,7 +159,8 @@ ProductRace race_products(const std::map<ProductShape, std::int64_t>& shapes, do
   ProductRace result;
   const auto is_disturbed = [&](const ProductShape& shape) {
     bool own = false, disturbed = false;
-    // Out of memory, of libtorch's tensors or for our copies: the step needs less than the race.
+    // A race may be out of memory, for libtorch's tensors or for our copies, although the step is not: the step needs
+    // less.
     try {
       const Verdict verdict = race(shape, before_each);
       own = verdict.way == 1;

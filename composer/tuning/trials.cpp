@@ -11,9 +11,9 @@
 namespace composer {
 namespace {
 
-constexpr double kFasterShare = 0.97;  // of the time that it takes now
-constexpr double kHopeless = 1.5;      // times the shortest
-constexpr double kGlance = 0.1;        // seconds; in less, the system does not tell what others do
+constexpr double kFasterShare = 0.97;  // of the current way's time
+constexpr double kHopeless = 1.5;      // times the shortest time
+constexpr double kGlance = 0.1;        // seconds; in less time, the system does not show what other programs do
 
 double seconds_by(clockid_t clock) {
   timespec now{};
@@ -22,7 +22,7 @@ double seconds_by(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + kNano * static_cast<double>(now.tv_nsec);
 }
 
-// The value that this share of all values is smaller than.
+// The value below which this share of all values lies.
 double quantile(std::vector<double>& values, double share) {
   const auto place = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size()));
   const auto at = values.begin() + std::min(place, static_cast<std::ptrdiff_t>(values.size()) - 1);
@@ -37,7 +37,7 @@ std::vector<double> shortest(const std::vector<const TrialRound*>& rounds, std::
   return seconds;
 }
 
-// By the rounds in which both were timed.
+// Compares the way with the first one in the rounds in which both were timed.
 bool mostly_faster_than_first(std::size_t way, const std::vector<const TrialRound*>& rounds) {
   std::vector<double> ratios;
   for (const TrialRound* round : rounds)
@@ -46,7 +46,7 @@ bool mostly_faster_than_first(std::size_t way, const std::vector<const TrialRoun
   return !ratios.empty() && quantile(ratios, 0.5) < kFasterShare && quantile(ratios, 0.75) < 1;
 }
 
-// One round after the other, and what they have shown.
+// Runs rounds one after another, and collects their results.
 class Rounds {
  public:
   Rounds(const Contest& contest, const TrialLimits& limits, double& patience)
@@ -67,7 +67,7 @@ class Rounds {
     return are(quiet_) || (patience_ <= 0 && are(all));
   }
 
-  // So many rounds that one can tell whether they were disturbed.
+  // Runs rounds until it can be told whether they were disturbed.
   void look_at_some() {
     const std::size_t first = rounds_.size();
     util::ProcessorTimes now;

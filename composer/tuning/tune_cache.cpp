@@ -35,7 +35,7 @@ Json read_cache(const std::filesystem::path& file) {
   return all.is_object() ? all : Json::object();
 }
 
-// Also if it is damaged or empty.
+// Also true for a file that is damaged or empty.
 bool looks_like_json(const std::filesystem::path& file) {
   std::ifstream stream(file);
   char first = '{';
@@ -43,7 +43,8 @@ bool looks_like_json(const std::filesystem::path& file) {
   return first == '{' || first == '[';
 }
 
-// Alone, among threads and processes, from reading the file to replacing it. Where there are no locks, without.
+// Locks the file against other threads and processes, from reading it to replacing it. Where locks are not supported,
+// does nothing.
 class Lock {
  public:
   explicit Lock(const std::filesystem::path& file) {
@@ -94,7 +95,8 @@ void TuneCache::change(const std::string& key, const std::optional<Tuned>& tuned
   if (file_.empty()) return;
   try {
     if (std::filesystem::is_directory(file_)) throw Error(file_.string(), " is a folder");
-    if (std::filesystem::exists(file_) && !std::filesystem::is_regular_file(file_)) return;  // /dev/null stays one
+    // /dev/null, for example, is not replaced.
+    if (std::filesystem::exists(file_) && !std::filesystem::is_regular_file(file_)) return;
     const Lock lock(file_);
     if (!looks_like_json(file_)) throw Error(file_.string(), " is not a file of tune; it is left as it is");
     Json all = read_cache(file_);

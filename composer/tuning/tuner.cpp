@@ -30,16 +30,16 @@ namespace composer {
 namespace {
 
 constexpr int kTuneMostRounds = 25, kTuneLeastRounds = 3;
-constexpr double kTuneSeconds = 1;           // for all ways, once there are the least rounds
+constexpr double kTuneSeconds = 1;           // for all ways, once the fewest rounds are done
 constexpr double kTunePatience = 20;         // seconds for which disturbed trials are repeated
-constexpr double kThreadsPatience = 5;       // likewise, for threads alone
-constexpr double kTuneTrialSeconds = 0.005;  // one short step tells more of the clock than of the model
-constexpr int kMostSteps = 50;               // of a trial
-constexpr double kRaceSteps = 6;             // time enough for three trials of each product by each of both
+constexpr double kThreadsPatience = 5;       // seconds, for trials of the number of threads alone
+constexpr double kTuneTrialSeconds = 0.005;  // a single short step would measure the clock rather than the model
+constexpr int kMostSteps = 50;               // in a trial
+constexpr double kRaceSteps = 6;  // steps' worth of time, enough for three trials of each product by both kernels
 
 struct Stopped : std::exception {};
 
-// What a step changes besides gradients, put back at the end of the scope.
+// Saves what a step changes besides gradients, and restores it at the end of the scope. Gradients are made undefined.
 class Untouched {
  public:
   explicit Untouched(State& state)
@@ -78,7 +78,7 @@ class Untouched {
   ModuleModes modes_;
 };
 
-// Precision, threads, products and the layout of weights, put back if the scope is left by an error.
+// Restores precision, threads, products and the layout of weights if an error leaves the scope.
 class UnlessDecided {
  public:
   UnlessDecided(State& state, kernels::ProductTable* products) : state_(state), products_(products) {
@@ -110,7 +110,7 @@ class UnlessDecided {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-// What decides how fast products are, beside the processor's name, which on virtual machines says little.
+// What decides the speed of products beside the processor's name, which means little on virtual machines.
 std::string of_products() {
   std::string text = join(", ", kernels::gemm_instructions());
   if (autocast_type(at::kCPU)) text += ", within autocast";
@@ -166,7 +166,7 @@ bool Tuner::fits(const Tuned& tuned) const {
   return !ways_ || (tuned.threads >= 1 && tuned.threads <= at::get_num_threads());
 }
 
-// What a checkpoint has chosen elsewhere is no measurement of this machine, so it is not put in the cache.
+// A choice from a checkpoint is not a measurement of this machine, so it is not put into the cache.
 Tuned Tuner::find_or_measure(Batch batch, const TuneCache& cache, bool resumes) {
   const UnlessDecided unless_decided(state_, products_);
   const Untouched untouched(state_);
@@ -201,7 +201,7 @@ Tuned Tuner::measure() {
   return best;
 }
 
-// Choices depend on each other, so there is a way for each combination of them.
+// Choices depend on each other, so there is a way for each combination.
 std::vector<Tuner::Way> Tuner::all_ways() const {
   const bool autocast = allowed_ != Precision::FP32;
   const int threads = at::get_num_threads();
@@ -220,7 +220,7 @@ std::vector<Tuner::Way> Tuner::all_ways() const {
   return ways;
 }
 
-// The products of all ways, with each number of threads.
+// Races the products of all ways, with each number of threads.
 void Tuner::race(const std::vector<Way>& ways) {
   const Way in_use = ways.front();
   set_products({});
@@ -250,7 +250,7 @@ Verdict Tuner::fastest(const std::vector<Way>& ways, const std::function<void(co
   int steps = 1;
   Contest contest{.time = [&](std::size_t way) {
     use_way(ways[way]);
-    if (steps > 1) step();  // the first one after a change is slower
+    if (steps > 1) step();  // the first step after a change is slower
     return time_steps(steps);
   }};
   const Way& first = ways.front();
@@ -264,8 +264,8 @@ Verdict Tuner::fastest(const std::vector<Way>& ways, const std::function<void(co
   return verdict;
 }
 
-// For each setting, what was chosen, and how long a step takes with the other choice, all else but products being
-// equal.
+// Adds a TuningChoice for each setting: what was chosen, and the time of a step with the other choice. All other
+// settings are then equal, except products.
 void Tuner::say(const std::vector<Way>& ways, const Verdict& verdict) {
   const Way& chosen = ways[verdict.way];
   const auto say_of = [&](const char* setting, const auto& member, const auto& name_of) {
@@ -312,7 +312,8 @@ void Tuner::go_on_unless_stopped() const {
   if (stops_()) throw Stopped();
 }
 
-// Its products. A model whose forward writes its own weights would be trained by the trial steps.
+// Finds the products of a step. If forward or loss changes the model's parameters, restores them, and stops: trial
+// steps would train the model.
 void Tuner::look_at_step() {
   std::vector<at::Tensor> before;
   for (const at::Tensor& parameter : parameters(as_module(*state_.model))) before.push_back(parameter.detach().clone());
@@ -331,7 +332,7 @@ void Tuner::look_at_step() {
   throw Stopped();
 }
 
-// Without addresses or chance: the same in every run of the same program on the same machine.
+// The key has no addresses or random parts: it is the same in every run of the same program on the same machine.
 std::string Tuner::key(const Batch& batch) const {
   std::uint64_t shapes = 0;
   const auto mix = [&shapes](const at::Tensor& tensor) {
@@ -350,7 +351,7 @@ std::string Tuner::key(const Batch& batch) const {
               ", libtorch ", TORCH_VERSION, ", libcomposer ", COMPOSER_VERSION);
 }
 
-// Heads, strides and the loss decide which products there are, too, and no name or parameter tells of them.
+// Heads, strides and the loss also decide which products there are, and no name or parameter shows them.
 std::string Tuner::shapes_key() const {
   if (!products_ || !shapes_) return "";
   std::uint64_t all = 0;
@@ -403,7 +404,7 @@ void Tuner::set_channels_last(bool on) {
   for (at::Tensor& parameter : parameters(as_module(*state_.model))) {
     if (parameter.dim() != 4 || parameter.is_contiguous(format)) continue;
     parameter.set_data(parameter.contiguous(format));
-    parameter.mutable_grad().reset();  // of the other layout
+    parameter.mutable_grad().reset();  // the old gradient has the other layout
   }
 }
 
@@ -414,7 +415,7 @@ void Tuner::set_products(const kernels::ProductTable& table) {
   kernels::ProductScope::table_has_changed();
 }
 
-// In fp32, and those in bf16 of the precision that is allowed.
+// The products of a step in fp32, and those in bf16 if the allowed precision has them.
 Tuner::Shapes Tuner::shapes_of_step() {
   const auto recorded = [this](Precision precision) {
     const Precision before = std::exchange(state_.precision, precision);

@@ -18,32 +18,32 @@
 
 namespace composer {
 
-// What was chosen: "threads", "1", "12.1 ms a step (2: 13 ms)".
+// A choice: "threads", "1", "12.1 ms a step (2: 13 ms)".
 struct TuningChoice {
   std::string setting, chosen, reason;
 };
-COMPOSER_EXPORT std::string to_string(const TuningChoice& choice);  // in one line
+COMPOSER_EXPORT std::string to_string(const TuningChoice& choice);  // as one line
 
-std::int64_t elements_of(const Batch& batch);  // of all its tensors
+std::int64_t elements_of(const Batch& batch);  // number of elements of all its tensors
 
-// What a Tuner has found, beside the way to train.
+// Further results of a Tuner, beside the way to train.
 struct TuningResult {
   std::vector<TuningChoice> choices;
-  std::string key;            // of the way in the cache
-  std::int64_t elements = 0;  // of the microbatch that was tried
-  bool disturbed = false;     // by other programs all the time: the way is not in the cache
+  std::string key;            // the way's key in the cache
+  std::int64_t elements = 0;  // in the microbatch that was tried
+  bool disturbed = false;     // other programs disturbed all trials, so the way is not in the cache
 };
 
-// Tries what may train this model faster here: channels-last weights (of convolutions), autocast or fp32 where the user
-// allows the former, fewer threads, matrix products by our own kernels. Forward, loss and backward of one real batch
-// are timed in every combination of these, without algorithms and without the optimizer's step; buffers, gradients,
-// random numbers and the fields of the state are then as before.
+// Searches for the fastest way to train this model on this machine: channels-last weights (of convolutions), autocast
+// or fp32 where the user allows autocast, fewer threads, matrix products by our own kernels. Times forward, loss and
+// backward of one real batch in every combination, without algorithms and without the optimizer's step. Afterwards
+// buffers, gradients, RNG state and the fields of the state are as before.
 class Tuner {
  public:
   struct Choices {
     bool ways = true;                           // layout, precision and threads
-    kernels::ProductTable* products = nullptr;  // that of the innermost ProductScope; nullptr: not to be chosen
-    std::function<bool()> stops = [] { return false; };  // asked before each step: whether to give up
+    kernels::ProductTable* products = nullptr;  // table of the innermost ProductScope; nullptr: products are not chosen
+    std::function<bool()> stops = [] { return false; };  // called before each step; true: give up
   };
   Tuner(State& state, TrainStep& step, const Feed& feed, Choices choices)
       : state_(state),
@@ -53,10 +53,10 @@ class Tuner {
         products_(choices.products),
         stops_(std::move(choices.stops)) {}
 
-  // `batch` is the one to try with. Leaves the fastest way in use, and in `chosen`; a way that is given there is taken
-  // without trying, as a resumed run takes that of its checkpoint. If it gives up, everything is as before.
+  // `batch` is used for the trials. Leaves the fastest way in use and in `chosen`. If `chosen` has a way already, such
+  // as that of a resumed run's checkpoint, uses it without trials. If it gives up, everything is as before.
   TuningResult run(Batch batch, const std::filesystem::path& cache_file, std::optional<Tuned>& chosen);
-  // Tries the number of threads that is in use and another one alone, and leaves the faster one in use and in `chosen`.
+  // Tries only the current number of threads and `other`. Leaves the faster number in use and in `chosen`.
   TuningResult run_threads(Batch batch, int other, Tuned& chosen);
 
  private:
@@ -72,20 +72,20 @@ class Tuner {
   std::string shapes_key() const;
   void use(const Tuned& tuned);
   void use(const Way& way);
-  bool fits(const Tuned& tuned) const;  // this machine
+  bool fits(const Tuned& tuned) const;  // whether this machine can use it
   Tuned find_or_measure(Batch batch, const TuneCache& cache, bool resumes);
   Tuned measure();
-  void go_on_unless_stopped() const;  // throws what run() catches
-  void look_at_step();                // likewise
+  void go_on_unless_stopped() const;  // throws Stopped, which run() catches
+  void look_at_step();                // throws Stopped, too
   Shapes shapes_of_step();
   void set_channels_last(bool on);
   void set_autocast(bool on);
   void set_products(const kernels::ProductTable& table);
   void race(const std::vector<Way>& ways);
-  std::vector<Way> all_ways() const;  // the one in use is the first
+  std::vector<Way> all_ways() const;  // the first is the current way
   bool has_convolutions() const;
   void step();
-  double time_steps(int steps);  // seconds for each
+  double time_steps(int steps);  // seconds for each step
   Verdict fastest(const std::vector<Way>& ways, const std::function<void(const Way&)>& use_way);
   void say(const std::vector<Way>& ways, const Verdict& verdict);
 
@@ -95,12 +95,12 @@ class Tuner {
   bool ways_;
   kernels::ProductTable* products_;
   std::function<bool()> stops_;
-  std::optional<std::string> kept_products_;  // of the run that goes on
+  std::optional<std::string> kept_products_;  // products of the resumed run
   Precision allowed_ = Precision::FP32;
   bool layouts_ = false;                         // whether there are weights that could be channels last
   std::optional<Shapes> shapes_;                 // of the products of a step
-  std::map<int, kernels::ProductTable> tables_;  // what our kernels are faster for, with so many threads
-  double patience_ = 0;                          // seconds for which trials that are disturbed are repeated
+  std::map<int, kernels::ProductTable> tables_;  // by number of threads: the products for which our kernels are faster
+  double patience_ = 0;                          // seconds for which disturbed trials are repeated
   TuningResult result_;
 };
 
