@@ -31,12 +31,12 @@ std::string shapes_of(const kineto::KinetoEvent& event) {
   return text;
 }
 
-// Starting a second one would end the first.
+// Throws if libtorch's profiler is running: starting a second one would end the first.
 void check_is_free() {
   if (torch::profiler::impl::profilerEnabled()) throw Error("libtorch's profiler: is in use");
 }
 
-// What is no call of anything, such as the notes of memory.
+// Whether the event is a call, rather than a note, such as those on memory.
 bool is_call(const kineto::KinetoEvent& event) { return !event.name().starts_with('['); }
 
 }  // namespace
@@ -52,7 +52,7 @@ OperatorRecorder::~OperatorRecorder() {
 void OperatorRecorder::prepare() {
   if (prepared_) return;
   check_is_free();
-  // Or kineto writes to stderr that it begins, that it ends, and that there is no GPU.
+  // Without this variable, kineto writes to stderr that it begins, that it ends, and that there is no GPU.
   static const int quiet = ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
   (void)quiet;
   try {

@@ -1,5 +1,5 @@
 #pragma once
-// What libtorch's profiler (kineto) records of operators and of the kernels that they start on a device.
+// Records operators, and the kernels that they start on a device, with libtorch's profiler (kineto).
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,24 +14,25 @@ namespace composer::profiler {
 struct OperatorCall {
   std::string name;
   std::int64_t begin_ns = 0, duration_ns = 0;  // since the epoch of the system's clock
-  std::uint64_t thread = 0;                    // of the host; of a device: its stream
-  int device = -1;                             // its index; -1: the host
-  std::string shapes;                          // of the operands, if asked for: "[32, 784] [32]"
+  std::uint64_t thread = 0;                    // thread of the host, or stream of a device
+  int device = -1;                             // index of the device; -1: the host
+  std::string shapes;                          // shapes of the operands, if requested: "[32, 784] [32]"
 };
 
-// One per process can be started at a time, as libtorch has it.
+// Only one recorder per process can be started at a time, because libtorch has one profiler.
 class OperatorRecorder {
  public:
   using Activity = torch::profiler::impl::ActivityType;
 
-  // `kernels`: what libtorch calls those of the device, if it has any.
+  // `kernels`: the type of the device's kernels in libtorch's profiler; unset: the host is recorded alone.
   OperatorRecorder(bool shapes, std::optional<Activity> kernels) : shapes_(shapes), kernels_(kernels) {}
   ~OperatorRecorder();
   OperatorRecorder(const OperatorRecorder&) = delete;
   OperatorRecorder& operator=(const OperatorRecorder&) = delete;
 
-  void prepare();  // takes a while the first time
-  // Both throw Error with libtorch's reason; operators of the calling thread, and of the backward passes it starts.
+  void prepare();  // takes a while at the first call
+  // Both throw Error with libtorch's reason. They record operators of the calling thread, and of the backward passes
+  // that it starts.
   void start();
   std::vector<OperatorCall> stop();
   bool started() const { return started_; }

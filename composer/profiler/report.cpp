@@ -11,7 +11,7 @@
 namespace composer::profiler {
 namespace {
 
-constexpr std::int64_t kShown = 100;  // ns, of all batches: what takes less only opens and closes
+constexpr std::int64_t kShown = 100;  // ns in all batches; events and calls that take less are not shown
 
 std::string duration(double ns) {
   const char* format = ns < 1e6 ? "%.1f us" : ns < 1e9 ? "%.2f ms" : "%.2f s";
@@ -19,16 +19,16 @@ std::string duration(double ns) {
   return util::printed(format, ns / unit);
 }
 
-// Names are cut to a column of their own, the rest stands to the right.
+// Names are cut to the width of their column; the other columns are aligned to the right.
 std::string line(const std::string& name, const std::string& calls, const std::string& time, const std::string& share) {
-  constexpr int kColumns = 42, kEllipsis = 3;  // a line has 79
+  constexpr int kColumns = 42, kEllipsis = 3;  // a line has 79 columns
   const bool fits = name.size() <= kColumns;
   return util::printed("  %-*.*s%s %10s %14s %8s\n", fits ? kColumns : kColumns - kEllipsis,
                        fits ? kColumns : kColumns - kEllipsis, name.c_str(), fits ? "" : "...", calls.c_str(),
                        time.c_str(), share.c_str());
 }
 
-// libtorch says of the steps of a backward pass what evaluates them.
+// Shortens libtorch's name for a step of a backward pass to the name of the evaluated function.
 std::string shown(const std::string& name) {
   constexpr std::string_view kEvaluated = "autograd::engine::evaluate_function: ";
   return name.starts_with(kEvaluated) ? "autograd: " + name.substr(kEvaluated.size()) : name;
@@ -38,7 +38,8 @@ std::string number(double value) {
   return util::printed(value == static_cast<double>(static_cast<std::int64_t>(value)) ? "%.0f" : "%.1f", value);
 }
 
-// One line for each, the longest first, then the rest, by batch and as shares of `whole_ns`.
+// One line for each name, the longest time first, then one for the remaining names: times per batch, and shares of
+// `whole_ns`.
 std::string table(const std::map<std::string, Cost>& costs, std::int64_t batches, double whole_ns, int rows) {
   std::vector<std::pair<std::string, Cost>> longest(costs.begin(), costs.end());
   std::erase_if(longest, [](const auto& cost) { return cost.second.self_ns < kShown; });

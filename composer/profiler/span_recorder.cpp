@@ -7,7 +7,7 @@
 namespace composer::profiler {
 namespace {
 
-constexpr std::size_t kMostSpans = 1 << 20;  // in a trace: 40 MB
+constexpr std::size_t kMostSpans = 1 << 20;  // in a trace; they take 40 MB
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void SpanRecorder::end_event(std::uint32_t name) {
 void SpanRecorder::begin_call(std::uint32_t name) {
   Span call;
   if (recording_) {
-    if (!open_events_.empty()) call = open_events_.back();  // its epoch and batch
+    if (!open_events_.empty()) call = open_events_.back();  // copies its epoch and batch
     call.name = name;
     call.begin_ns = now_ns();
   }

@@ -7,8 +7,8 @@
 
 namespace composer::profiler {
 
-// The spans of one thread: of events, which may be within each other, and of calls within these. What is open is known
-// also while nothing is recorded, so that a recording may begin and end anywhere.
+// Records the spans of one thread: events, which may be nested, and calls within them. Open events and calls are also
+// tracked while nothing is recorded, so that a recording may begin and end anywhere.
 class SpanRecorder {
  public:
   std::uint32_t name_of(std::string_view kind, std::string_view who, std::string_view what) {
@@ -16,12 +16,12 @@ class SpanRecorder {
   }
 
   bool is_recording() const { return recording_; }
-  void start(std::int64_t begin_ns);  // what has begun before begins then
-  void stop(std::int64_t end_ns);     // what is still open is as long as the recording
-  void move_to(Trace& trace);         // what was recorded
+  void start(std::int64_t begin_ns);  // open spans begin at `begin_ns`
+  void stop(std::int64_t end_ns);     // open spans end at `end_ns`
+  void move_to(Trace& trace);         // moves the recorded spans
 
   void begin_event(std::uint32_t name, std::int64_t epoch, std::int64_t batch);
-  void end_event(std::uint32_t name);  // and with it those within it, which were left by an error
+  void end_event(std::uint32_t name);  // also ends events within it, which were left by an error
   void begin_call(std::uint32_t name);
   void end_call();
   void forget_events() { open_events_.clear(); }

@@ -12,25 +12,26 @@
 namespace composer::profiler {
 namespace {
 
-constexpr int kTraining = 1;           // thread of the spans
-constexpr int kFirstOfOperators = 10;  // others follow
+constexpr int kTraining = 1;           // thread number of spans
+constexpr int kFirstOfOperators = 10;  // thread numbers of operators begin here
 
 std::string quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Microseconds with all digits.
+// Microseconds with three decimals.
 std::string microseconds(std::int64_t ns) {
   const std::string digits = std::to_string(1000 + ns % 1000);
   return std::to_string(ns / 1000) + '.' + digits.substr(1);
 }
 
-// "event" of "event/batch"
+// The part of a name before the slash: "event" for "event/batch".
 std::string_view category_of(std::string_view name) { return name.substr(0, name.find('/')); }
 
 class Json {
  public:
-  // Readers take times as doubles of microseconds, which have too few digits for those since 1970: `base_ns` is 0.
+  // Readers store times as doubles of microseconds, which are too coarse for times since 1970, so times are relative to
+  // `base_ns`.
   Json(int pid, std::int64_t base_ns) : pid_(std::to_string(pid)), base_ns_(base_ns) {}
   void metadata(std::string_view what, int tid, std::string_view argument, const std::string& value) {
     line(join(R"({"name":")", what, R"(","ph":"M","pid":)", pid_, R"(,"tid":)", tid, R"(,"args":{")", argument, R"(":)",
@@ -69,7 +70,7 @@ struct Interval {
   std::int64_t begin, end;
 };
 
-// Calls visit(index, self time) for intervals of which any two are apart, or one is within the other.
+// Calls visit(index, self time) for each interval. Any two intervals are disjoint, or one contains the other.
 template <class Visit>
 void for_self_times(const std::vector<Interval>& all, const Visit& visit) {
   std::vector<std::size_t> order(all.size());
@@ -93,7 +94,7 @@ std::int64_t steady_ns() {
       .count();
 }
 
-// Of the system's clock to the steady one, from the pair of readings between which least time passed.
+// The offset from the steady clock to the system's clock, from the two readings with the least time in between.
 std::int64_t offset_of_clocks() {
   std::int64_t offset = 0, least = std::numeric_limits<std::int64_t>::max();
   for (int i = 0; i < 10; ++i) {
@@ -141,7 +142,8 @@ std::string chrome_json(const Trace& trace, std::string_view process, int rank) 
   for (const Span& span : trace.spans)
     json.complete(trace.names[span.name], category_of(trace.names[span.name]), span.begin_ns,
                   span.end_ns - span.begin_ns, kTraining, join(R"("epoch":)", span.epoch, R"(,"batch":)", span.batch));
-  std::map<std::pair<int, std::uint64_t>, int> threads;  // of a device, or -1 and the host's
+  // Device and stream, or -1 and the host's thread; the value is its number.
+  std::map<std::pair<int, std::uint64_t>, int> threads;
   for (const OperatorCall& call : trace.operators) {
     const auto [thread, is_new] =
         threads.try_emplace({call.device, call.thread}, kFirstOfOperators + static_cast<int>(threads.size()));
