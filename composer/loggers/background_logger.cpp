@@ -52,7 +52,7 @@ void RecordWriter::lose(std::int64_t count, const std::string& reason) {
   failed_ = true;
 }
 
-// What belongs to one opening of the logger.
+// The state between two calls of INIT and close().
 struct BackgroundLogger::Channel {
   using Message = std::shared_ptr<const Record>;
 
@@ -117,13 +117,13 @@ struct BackgroundLogger::Channel {
   static void attempt(RecordWriter& writer, const Call& call, std::int64_t records) {
     try {
       call();
-    } catch (...) {  // the library's, libtorch's, or of the user's code
+    } catch (...) {  // an error of this library, of libtorch, or of the user's code
       if (!writer.drops_) throw;
       writer.lose(records, describe(std::current_exception()));
     }
   }
 
-  // Whatever it throws was then told to the user, and close() need not repeat it.
+  // Calls the function and notes whether it throws: the user has then seen the error, and close() need not repeat it.
   template <class Call>
   void telling(const Call& call) {
     try {
@@ -134,14 +134,14 @@ struct BackgroundLogger::Channel {
     }
   }
 
-  // A writer that hangs is waited for once.
+  // If the writer hangs, it is not waited for again.
   Seconds limit() const { return hangs ? Seconds(0) : timeout; }
 
   std::int64_t dropped() const { return dropped_before + static_cast<std::int64_t>(queue.dropped()); }
 
   const std::shared_ptr<RecordWriter> writer;
   const Seconds timeout;
-  std::int64_t dropped_before = 0;  // by the process that wrote the checkpoint
+  std::int64_t dropped_before = 0;  // dropped by the process that wrote the checkpoint
   std::vector<Message> held;
   bool told = false, warned = false, warned_full = false, warned_left_out = false, hangs = false;
   util::BackgroundQueue<Message> queue;
@@ -184,7 +184,8 @@ void BackgroundLogger::send(std::shared_ptr<const Record> record) {
   warn_once();
 }
 
-// By the thread that trains: warnings of others are not seen by who handles the trainer's.
+// Called by the thread that trains: warnings of other threads do not reach the program's handler for the trainer's
+// warnings.
 void BackgroundLogger::warn_once() {
   Channel& channel = *channel_;
   if (channel.queue.dropped() > 0 && !std::exchange(channel.warned_full, true))
@@ -198,7 +199,8 @@ void BackgroundLogger::warn_once() {
     const std::lock_guard lock(channel.writer->mutex_);
     return channel.writer->reason_;
   }();
-  // Without the lock, which the background thread may wait for: whoever handles warnings may flush the loggers.
+  // The lock is not held here, because the background thread may wait for it: a handler of warnings may flush the
+  // loggers.
   warn(join(reason, "; training continues, and ", channel.writer->noun(), " are dropped until writing works again"));
 }
 
@@ -233,7 +235,7 @@ void BackgroundLogger::sync() {
 }
 
 void BackgroundLogger::visit_missing(StateVisitor& visit) {
-  if (!channel_ || (visit.is_loading() && !visit.has("lost"))) return;  // of an older version
+  if (!channel_ || (visit.is_loading() && !visit.has("lost"))) return;  // the checkpoint is from an older version
   Channel& channel = *channel_;
   std::int64_t dropped = channel.dropped(), lost = 0;
   {
@@ -266,7 +268,7 @@ void BackgroundLogger::init(const State& state, Logger&) {
 }
 
 void BackgroundLogger::epoch_end(const State&, Logger&) {
-  constexpr Seconds kPause{1};  // epochs may be short, and to wake a thread costs more than to write many records
+  constexpr Seconds kPause{1};  // epochs may be short, and waking a thread costs more than writing many records
   if (channel_) channel_->queue.hurry(kPause);
 }
 

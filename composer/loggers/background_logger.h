@@ -26,7 +26,7 @@ enum class LogFailure : std::uint8_t {
 enum class WhenFull : std::uint8_t {
   WAIT,         // training waits
   DROP_NEWEST,  // warn, drop new records until there is room, and report at the end how many are missing
-  DROP_OLDEST,  // likewise, but drop the records that have waited longest
+  DROP_OLDEST,  // warn, drop the records that have waited longest, and report at the end how many are missing
 };
 
 struct BackgroundOptions {
@@ -37,8 +37,8 @@ struct BackgroundOptions {
   LogFailure on_failure = LogFailure::CONTINUE;
 };
 
-// What is to be written, in the order of the calls. All values and tensors are on the host, those of entries and of the
-// cells of tables as numbers.
+// Records to be written, in the order of the calls. All values and tensors are on the host. Tensors in entries and in
+// table cells have been read as numbers.
 using Records = std::span<const Record* const>;
 
 // Writes the records of a BackgroundLogger. Derive from it for a format or a service.
@@ -50,38 +50,39 @@ class COMPOSER_EXPORT RecordWriter {
   virtual ~RecordWriter();
 
   virtual std::string where() const = 0;  // the path or address, for messages; must not change
-  virtual std::string_view noun() const;  // of what is counted in messages: "records"
-  // Called by the thread that trains: other records are not queued. Metrics and hyperparameters by default.
+  virtual std::string_view noun() const;  // the name of records in messages: "records" by default
+  // Whether the writer takes the record; other records are not queued. Called by the thread that trains. By default it
+  // takes metrics and hyperparameters.
   virtual bool takes(const Record& record) const;
 
  protected:
   // The following are called by the background thread, or by the thread that trains while the background thread is
-  // idle. An exception is handled as on_failure says. After one of write() all its records count as missing.
+  // idle. Exceptions are handled according to on_failure. If write() throws, all its records count as missing.
   virtual void write(Records records) = 0;
   virtual void flush() {}  // writes what write() holds back
   virtual void sync() {}   // makes what was written survive a loss of power
   virtual void close() {}  // the last call
-  // Reports records that are missing although write() goes on. Throws Error if on_failure is FAIL.
+  // Reports records that are missing although write() does not fail. Throws Error if on_failure is FAIL.
   void lose(std::int64_t count, const std::string& reason);
 
  private:
   friend class BackgroundLogger;
   bool drops_ = true;
-  std::string name_;  // of the logger
-  // Whether it has a place to write to. One whose records were held to the end has none, and nothing to close.
+  std::string name_;  // name of the logger
+  // Whether the log was opened. If records were held until the end, it was not, and there is nothing to close.
   std::atomic<bool> begun_ = false;
   std::atomic<bool> failed_ = false, left_out_ = false;
-  std::string partial_;  // the first histogram that some values were left out of; constant once left_out_ is set
-  std::mutex mutex_;     // of the following
-  std::string reason_;   // of the first failure
+  std::string partial_;  // the first histogram without some of its values; constant once left_out_ is set
+  std::mutex mutex_;     // guards the fields below
+  std::string reason_;   // reason of the first failure
   std::int64_t lost_ = 0;
-  std::exception_ptr error_;  // of close()
+  std::exception_ptr error_;  // thrown by close()
 };
 
-// The base of loggers that write to a disk or a network. Training only keeps records, once for all of a trainer's
-// loggers, and puts them into a bounded queue; a background thread reads the tensors and calls the RecordWriter,
-// without any lock. Errors of the writer become one warning of the thread that trains, or an exception of its next
-// call. What is logged between close() and another INIT is lost, with a warning.
+// The base of loggers that write to a disk or a network. The thread that trains only makes records, once for all of a
+// trainer's loggers, and puts them into a bounded queue. A background thread reads the tensors and calls the
+// RecordWriter, without holding any lock. An error of the writer becomes one warning on the thread that trains, or an
+// exception of its next call. What is logged between close() and the next INIT is lost, with a warning.
 class COMPOSER_EXPORT BackgroundLogger : public RecordDestination {
  public:
   ~BackgroundLogger() override;
@@ -97,28 +98,29 @@ class COMPOSER_EXPORT BackgroundLogger : public RecordDestination {
   void close(const State& state, Logger& logger) override;
 
  protected:
-  // `name` begins every message. Throws ConfigError for options out of range.
+  // Every message begins with `name`. Throws ConfigError for options out of range.
   BackgroundLogger(std::string name, const BackgroundOptions& options);
 
-  // Called at INIT, or before the first record. Throws ConfigError for a path or an address that cannot be used.
+  // Called at INIT, or before the first record if that is earlier. Throws ConfigError for a path or an address that
+  // cannot be used.
   virtual std::shared_ptr<RecordWriter> make_writer(const State& state) = 0;
 
   const std::string& name() const { return name_; }
-  RecordWriter& open(const State& state);  // the writer, made by the first call
-  void hold();                             // called by make_writer(): records are held until open_held()
+  RecordWriter& open(const State& state);  // the writer; the first call makes it
+  void hold();                             // to be called by make_writer(): records are held until open_held()
   bool is_holding() const { return channel_ && holding_; }
-  // Whether a place that is loaded is where the log of this run goes on; if not, it says nothing about the log.
+  // Whether a loaded mark belongs to the log of this run, which then continues there. If not, the mark is ignored.
   bool goes_on_at(const StateVisitor& loaded) const;
-  bool is_open() const { return channel_ && !holding_; }  // records are queued
-  // Calls `open`, which makes the place that the records are held for, and queues them. If that throws they are held
-  // on, so a later call can succeed; without one they are lost, and close() says nothing of them.
+  bool is_open() const { return channel_ && !holding_; }  // whether records are queued
+  // Calls `open`, which opens the log, and queues the held records. If `open` throws, the records stay held, so a later
+  // call can succeed. If open_held() is never called, the records are lost, and close() does not report them.
   void open_held(const std::function<void()>& open);
   void drop_held();
   void sync();  // waits, without limit, until everything logged so far would survive a loss of power
-  // For visit_state(), beside what is kept of the place in the log: how many records are missing before it. The report
-  // at the end counts those of earlier processes, too.
+  // For visit_state(), in addition to the mark: saves how many records are missing so far. The report at the end
+  // includes those of earlier processes.
   void visit_missing(StateVisitor& visit);
-  // Those of earlier processes: they are missing in another log than that which was opened.
+  // Forgets the missing records of earlier processes: they are missing in another log than the open one.
   void forget_missing();
 
  private:

@@ -17,31 +17,33 @@
 
 namespace composer::loggers {
 
-// The means of losses and metrics of training over batches, each weighted by its samples. On a GPU a batch costs one
-// addition for each of them, and nothing waits before mean_of().
+// The means of training losses and metrics over batches, weighted by the number of samples. On a GPU, each batch costs
+// one addition per value, and nothing waits for the device before mean_of().
 class BatchMeans {
  public:
   void begin_fit(const State& state) {
     clear();
-    metrics_ = join("metrics/", state.dataloader_label, '/');  // that of its loader
+    metrics_ = join("metrics/", state.dataloader_label, '/');  // metrics of the loader
   }
   bool takes(std::string_view key) const { return key.starts_with("loss/train/") || key.starts_with(metrics_); }
 
-  void set(std::string_view key, const LogValue& value) { batch_.set(key, value); }  // of the batch that is trained
+  // Sets a value of the current batch.
+  void set(std::string_view key, const LogValue& value) { batch_.set(key, value); }
 
-  // At BATCH_END.
+  // To be called at BATCH_END.
   void count_batch(const State& state) {
     const std::int64_t before = state.previous_timestamp ? state.previous_timestamp->sample : 0;
     const std::int64_t samples = state.timestamp.sample - before;
-    const double weight = state.timestamp.sample > 0 ? static_cast<double>(samples) : 1;  // else nobody counts them
+    // Samples are not counted, so batches have equal weight.
+    const double weight = state.timestamp.sample > 0 ? static_cast<double>(samples) : 1;
     for (const auto* entry : batch_.entries()) add(sums_[entry->key], entry->value, weight);
     batch_.clear();
   }
-  // What was logged since the last batch is not of a batch.
+  // Drops what was logged since the last batch, because it belongs to no batch.
   void end_epoch() { batch_.clear(); }
   void clear() { sums_.clear(), batch_.clear(); }
 
-  // The mean, or else the value itself: of another key, or if no batch was counted.
+  // The mean. Returns `value` itself if the key has no mean, or if no batch was counted.
   LogValue mean_of(std::string_view key, const LogValue& value) {
     const Sum* sum = sums_.find(key);
     if (sum == nullptr || !(sum->weight > 0)) return value;

@@ -23,14 +23,14 @@ namespace {
 
 constexpr const char* kRule = "******************************\n";
 
-// "3/7", or "3" if nobody knows of how many.
+// "3/7", or "3" if the total is unknown.
 std::string of(std::int64_t count, std::optional<std::int64_t> total) {
   return total ? join(count, '/', *total) : join(count);
 }
 
 std::string unit_name(TimeUnit unit) { return util::lower(kTimeUnitNames[static_cast<std::size_t>(unit)].name); }
 
-// How far training is: "[epoch=2][batch=3/7]", or "[sample=16/100]" if the run is measured in samples.
+// The position in training: "[epoch=2][batch=3/7]", or "[sample=16/100]" if max_duration is in samples.
 std::string progress(const State& state) {
   std::string text;
   const auto append = [&text](const std::string& unit, std::int64_t count, std::optional<std::int64_t> total = {}) {
@@ -54,8 +54,8 @@ std::string progress(const State& state) {
   return text;
 }
 
-// Those batches of an evaluation whose end is told, last first: eleven evenly spaced ones, without the last, whose end
-// is that of the evaluation.
+// The batches of an evaluation after which progress is printed, last first. They are eleven evenly spaced batches
+// without the last one, whose end is the end of the evaluation.
 std::vector<std::int64_t> batches_to_tell(std::optional<std::int64_t> total) {
   std::vector<std::int64_t> batches;
   if (!total) return batches;
@@ -84,8 +84,8 @@ struct ConsoleLogger::Buffers {
 
   HeldLines lines;
   MetricBuffer metrics;
-  BatchMeans means;  // of an interval in epochs
-  // Lines by key: of all, and of those that have not been printed.
+  BatchMeans means;  // for an interval in epochs
+  // Lines by key: all lines, and those that have not been printed yet.
   std::map<std::string, std::string> hyperparameters, news;
 };
 

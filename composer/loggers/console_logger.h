@@ -14,17 +14,18 @@
 namespace composer::loggers {
 
 struct ConsoleLoggerOptions {
-  Time log_interval = "1ba";     // in epochs or batches, >= 1
+  Time log_interval = "1ba";     // in epochs or batches, at least 1
   TextStream stream = "stderr";  // or "stdout", or a std::ostream
   bool log_traces = false;       // also print which algorithms ran, immediately
 };
 
 // Prints the metrics logged since it last printed: after the first batch (or epoch) and then at every interval, after
 // each evaluation, and the rest at FIT_END. With an interval in epochs, losses and metrics of training are means over
-// the batches since it last printed, weighted by their samples; else they are those of the last batch. During an
-// evaluation it prints progress at up to ten batches. Prints hyperparameters when a fit, an evaluation or a prediction
-// starts, each once. Values on a GPU are printed when they have arrived on the host, at the end of the epoch at the
-// latest: training waits for them there, and before an evaluation, but not within an epoch.
+// the batches since the last output, weighted by the number of samples. With an interval in batches, they are the
+// values of the last batch. During an evaluation it prints progress at up to ten batches. Prints hyperparameters when a
+// fit, an evaluation or a prediction starts, each once. Values on a GPU are printed when they have arrived on the host,
+// and at the end of the epoch at the latest. Training waits for them there and before an evaluation, but not within an
+// epoch.
 class COMPOSER_EXPORT ConsoleLogger final : public RecordDestination {
  public:
   explicit ConsoleLogger(ConsoleLoggerOptions options = {});
@@ -56,9 +57,10 @@ class COMPOSER_EXPORT ConsoleLogger final : public RecordDestination {
 
   ConsoleLoggerOptions options_;
   std::unique_ptr<Buffers> buffers_;
-  LastBatch printed_at_;                         // at which training metrics were printed
-  std::vector<std::int64_t> eval_batches_told_;  // batches of this evaluation still to be printed, last first
-  bool hyperparameters_printed_ = false;         // also if there were none
+  LastBatch printed_at_;  // when training metrics were last printed
+  // Batches of this evaluation whose progress is still to be printed, last first.
+  std::vector<std::int64_t> eval_batches_told_;
+  bool hyperparameters_printed_ = false;  // true also if there were none
 };
 
 }  // namespace composer::loggers

@@ -13,7 +13,7 @@
 namespace composer::loggers {
 namespace {
 
-// What is not UTF-8, and NUL, would keep programs from reading the file: U+FFFD replaces it.
+// Replaces bytes that are not UTF-8, and NUL, by U+FFFD: they would keep programs from reading the file.
 std::string csv_field(std::string_view given) {
   std::string text = valid_utf8(given);
   for (auto at = text.find('\0'); at != std::string::npos; at = text.find('\0', at))

@@ -27,7 +27,7 @@ class DeviceValue {
   }
 
  private:
-  std::optional<c10::Event> copied_;  // empty: no copy in flight
+  std::optional<c10::Event> copied_;  // unset: no copy is being made
   at::Tensor on_host_;
   std::optional<Scalar> value_;
 };

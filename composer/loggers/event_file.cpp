@@ -28,7 +28,7 @@ constexpr std::array<std::uint32_t, 256> make_table() {
 constexpr std::array<std::uint32_t, 256> kTable = make_table();
 
 #ifdef __x86_64__
-// By the processor's own instruction, eight bytes at a time.
+// Uses the processor's instruction for CRC-32C, eight bytes at a time.
 __attribute__((target("sse4.2"))) std::uint32_t crc32c_of_processor(std::string_view bytes) {
   std::uint64_t sum = ~0U;
   for (; bytes.size() >= sizeof(std::uint64_t); bytes.remove_prefix(sizeof(std::uint64_t))) {
@@ -71,7 +71,7 @@ Protobuf metadata(std::string_view plugin, DataClass data_class, std::string_vie
   return all.whole(4, data_class);
 }
 
-// Begins the event anew.
+// Replaces the content of `event`.
 template <class AddValue>
 void put_event(Protobuf& event, const EventTime& time, const AddValue& add_value) {
   event.clear();
@@ -89,7 +89,7 @@ Protobuf tensor_event(const EventTime& time, std::string_view tag, const Protobu
   return event;
 }
 
-// All data of hyperparameters is in the metadata.
+// The metadata contains all data of hyperparameters.
 Protobuf hyperparameter_event(double wall_time, std::string_view tag, const Protobuf& content) {
   const Protobuf of_plugin = metadata("hparams", TENSOR, content.bytes());
   return tensor_event({wall_time, 0}, tag, Protobuf().whole(1, FLOAT).message(2, shape({0})), &of_plugin);
@@ -133,13 +133,13 @@ Protobuf version_event(double wall_time) {
   return Protobuf().number(1, wall_time).text(3, "brain.Event:2").message(10, Protobuf().text(1, "libcomposer"));
 }
 
-// Of rank 0 and single precision: TensorBoard's data server shows no other scalars. What is static here and below is
-// never destroyed: the logger of a trainer that is a global writes later.
+// Writes a tensor of rank 0 in single precision: TensorBoard's data server shows no other scalars. The static objects
+// here and below are never destroyed, because the logger of a trainer that is a global may write later.
 void put_scalar(Protobuf& event, const EventTime& time, std::string_view tag, double value, bool with_metadata) {
   static const Protobuf& kind = *new Protobuf(metadata("scalars", SCALAR));
   put_event(event, time, [&](Protobuf& all) {
     all.text(1, tag).message(8, [&](Protobuf& tensor) {
-      tensor.whole(1, FLOAT).text(2, "").single(5, static_cast<float>(value));  // of an empty shape
+      tensor.whole(1, FLOAT).text(2, "").single(5, static_cast<float>(value));  // the shape is empty
     });
     if (with_metadata) all.message(9, kind);
   });
@@ -168,7 +168,7 @@ Protobuf image_event(const EventTime& time, std::string_view tag, std::span<cons
 Protobuf histogram_event(const EventTime& time, std::string_view tag, std::span<const double> counts,
                          std::span<const double> edges, bool with_metadata) {
   static const Protobuf& kind = *new Protobuf(metadata("histograms", TENSOR));
-  std::string rows;  // left, right, count
+  std::string rows;  // left edge, right edge, count
   for (std::size_t i = 0; i < counts.size(); ++i)
     for (const double number : {edges[i], edges[i + 1], counts[i]})
       append_little_endian(rows, std::bit_cast<std::uint64_t>(number));

@@ -1,5 +1,5 @@
 #pragma once
-// Event files of TensorBoard: what each kind of record becomes, and the frame around it.
+// Writes event files of TensorBoard: builds events from records, and frames them.
 #include <cstdint>
 #include <map>
 #include <span>
@@ -14,7 +14,8 @@ namespace composer::loggers {
 // The checksum CRC-32C (Castagnoli).
 std::uint32_t crc32c(std::string_view bytes);
 
-// Appends the event in the frame of a TFRecord: length, its masked checksum, the event, its masked checksum.
+// Appends the event in the frame of a TFRecord: length, checksum of the length, event, checksum of the event. Checksums
+// are masked.
 void append_framed(std::string& bytes, const Protobuf& event);
 
 struct EventTime {
@@ -25,16 +26,16 @@ struct EventTime {
 // The first event of a file.
 Protobuf version_event(double wall_time);
 
-// Builders of events with one value. `with_metadata`: the first value of a tag in a file says of what kind the tag is.
-// Those of numbers replace what is in `event`, whose memory is used again.
+// Builders of events with one value. `with_metadata`: the first value of a tag in a file defines the kind of the tag.
+// The builders put_scalar() and put_simple() replace the content of `event`, and reuse its memory.
 void put_scalar(Protobuf& event, const EventTime& time, std::string_view tag, double value, bool with_metadata);
-// The form of torch.utils.tensorboard, which EventAccumulator lists as "scalars".
+// Uses the form of torch.utils.tensorboard, which EventAccumulator lists as "scalars".
 void put_simple(Protobuf& event, const EventTime& time, std::string_view tag, double value);
 Protobuf text_event(const EventTime& time, std::string_view tag, std::string_view markdown, bool with_metadata);
-// `pngs` are files of this size.
+// `pngs` are PNG files of this size in pixels.
 Protobuf image_event(const EventTime& time, std::string_view tag, std::span<const std::string> pngs, std::int64_t width,
                      std::int64_t height, std::string_view description, bool with_metadata);
-// counts[i] values between edges[i] and edges[i + 1].
+// counts[i] is the number of values between edges[i] and edges[i + 1].
 Protobuf histogram_event(const EventTime& time, std::string_view tag, std::span<const double> counts,
                          std::span<const double> edges, bool with_metadata);
 

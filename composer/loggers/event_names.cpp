@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kEvents = "events.out.tfevents.";
 
-// 0 for a file of another name.
+// The time in the name of an event file, in seconds since 1970; 0 for another name.
 std::int64_t seconds_in(std::string_view name) {
   std::int64_t seconds = 0;
   if (name.starts_with(kEvents)) std::from_chars(name.data() + kEvents.size(), name.data() + name.size(), seconds);

@@ -6,19 +6,20 @@
 
 namespace composer::loggers {
 
-// How the names of a run's files end. `identity`: of state.run; a run without one is known by its name.
+// The end of the names of a run's files. `identity` is that of state.run; if it is empty, `run_name` identifies the
+// run.
 std::string end_of_event_files(std::string_view run_name, std::string_view identity);
-// How this name ends; empty if it is not one of a run.
+// The end of this name; empty if the name does not belong to a run.
 std::string end_of_event_file(std::string_view name);
 
-// Unique among the processes of all machines, and later than those of the other files in the folder: TensorBoard reads
-// them in the order of their names, whatever the clock says.
+// A new name. It is unique among the processes of all machines. It sorts after the other files in the folder, whatever
+// the clock says, because TensorBoard reads files in the order of their names.
 std::string new_event_file_name(const std::string& folder, std::string_view end);
 
-// The names of the files in the folder that end like this, in their order; none if `end` is empty.
+// The names of the files in the folder that have this end, in the order of names; none if `end` is empty.
 std::vector<std::string> event_files_of(const std::string& folder, std::string_view end);
 
-// Whether TensorBoard reads the file of this name after the other.
+// Whether TensorBoard reads the file `name` after the file `other`.
 bool is_later_event_file(std::string_view name, std::string_view other);
 
 }  // namespace composer::loggers

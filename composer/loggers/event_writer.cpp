@@ -14,7 +14,7 @@
 namespace composer::loggers {
 namespace {
 
-// In a cell of a table of Markdown.
+// Escapes a text for a cell of a Markdown table.
 std::string cell(const std::string& text) {
   std::string escaped;
   for (const char c : text) {
@@ -96,7 +96,7 @@ void EventWriter::write_events() {
   try {
     file_->write(events_);
   } catch (const Error&) {
-    tags_.clear();  // kinds of tags are written again
+    tags_.clear();  // so that the kinds of tags are written again
     session_is_written_ = false;
     throw;
   }
@@ -140,8 +140,8 @@ void EventWriter::append_images(const EventTime& time, const std::string& tag, c
                describe_classes(images));
 }
 
-// TensorBoard reads the hyperparameters of a session from one record, which is written before the first metric. Those
-// that are logged later become texts.
+// TensorBoard reads the hyperparameters of a session from one record, which is written before the first metric.
+// Hyperparameters that are logged later become texts.
 void EventWriter::add_hyperparameters(const Record& record) {
   for (const auto& [key, value] : record.entries()) {
     const std::string& name = names_[key];

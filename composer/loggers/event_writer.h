@@ -18,17 +18,18 @@ namespace composer::loggers {
 // Writes records into one event file.
 class EventWriter final : public RecordWriter {
  public:
-  // `end`: of the names of its files.
+  // `end`: the end of the names of its files.
   EventWriter(std::string folder, std::string run_name, std::string end, const TensorBoardLoggerOptions& options);
 
   std::string where() const override { return folder_; }
   bool takes(const Record& record) const override {
     return record.kind() != Record::Kind::TRACES && record.get<LogFile>() == nullptr;
   }
-  void set_status(SessionStatus status) { status_ = status; }  // of the fit, from any thread
+  void set_status(SessionStatus status) { status_ = status; }  // status of the fit; may be called from any thread
 
   // The following are for the thread that trains, while the background thread is idle.
-  void begin();  // a file, locked while it is written. Throws ConfigError if there can be none in the folder
+  // Begins a file, which is locked while it is written; throws ConfigError if the folder does not allow one.
+  void begin();
   void sync() override { file_->sync(); }
   const std::string& file_name() const { return file_name_; }
   std::int64_t size() const { return file_->size(); }
@@ -44,7 +45,7 @@ class EventWriter final : public RecordWriter {
   void append_session(double wall_time);
   void add_hyperparameters(const Record& record);
   void append(const Protobuf& event) { append_framed(events_, event); }
-  bool is_first(std::string_view tag);  // of this tag in the file
+  bool is_first(std::string_view tag);  // whether this is the first value of the tag in the file
   void write_events();
 
   const std::string folder_, run_name_, end_;
@@ -54,12 +55,12 @@ class EventWriter final : public RecordWriter {
   std::string file_name_;
   std::unique_ptr<util::OutputFile> file_;
   std::string events_;           // to be written
-  Protobuf event_;               // kept for its memory
-  KeyTexts names_{&valid_utf8};  // a text of protocol buffers that is not UTF-8 makes the rest of the file unreadable
+  Protobuf event_;               // member, so that its memory is reused
+  KeyTexts names_{&valid_utf8};  // invalid UTF-8 in a text would make the rest of the file unreadable
   SequenceMap<bool> tags_;       // whether the tag is in the file
   Hyperparameters hyperparameters_;
   bool session_is_written_ = false;
-  std::int64_t written_ = 0;  // records in the file
+  std::int64_t written_ = 0;  // number of records in the file
 };
 
 }  // namespace composer::loggers

@@ -18,7 +18,7 @@
 namespace composer::loggers {
 namespace {
 
-// With line breaks as \n, and what a terminal would take for a command as \x1b.
+// Replaces line breaks by \n, and characters that a terminal would interpret by escapes such as \x1b.
 std::string one_line(std::string_view text) {
   std::string line;
   for (const char c : valid_utf8(text)) {
@@ -86,7 +86,7 @@ void FileLogger::init(const State& state, Logger& logger) {
   if (capture_stdout_ || capture_stderr_) captured_ = std::make_unique<OutputCapture>(capture_stdout_, capture_stderr_);
 }
 
-// As traces, which are the only records that no key of a metric can be mistaken for.
+// Writes captured lines as traces, because only keys of traces cannot be mistaken for keys of metrics.
 void FileLogger::write_captured(const State& state, bool rest) {
   if (!captured_) return;
   for (const auto& [stream, text] : captured_->take(rest)) {

@@ -31,8 +31,8 @@ struct FileLoggerOptions {
 //   [trace][batch=12]: algorithm_traces/EMA/Event.BATCH_END: 1
 //   [stdout]: a line of the program's own
 //
-// Captured lines are written with the next record or event of the run; the streams get them at once, as without it.
-// Line breaks within a text become \n. See LineFileLogger for opening, resuming and checkpoints.
+// Captured lines are written with the next record or event of the run. The streams themselves show them at once, as
+// without capture. Line breaks within a text become \n. See LineFileLogger for opening, resuming and checkpoints.
 class COMPOSER_EXPORT FileLogger final : public LineFileLogger {
  public:
   explicit FileLogger(FileLoggerOptions options = {});
@@ -55,7 +55,7 @@ class COMPOSER_EXPORT FileLogger final : public LineFileLogger {
   void write_captured(const State& state, bool rest = false);
 
   bool log_traces_, capture_stdout_, capture_stderr_;
-  std::unique_ptr<OutputCapture> captured_;  // null without captures, and before INIT
+  std::unique_ptr<OutputCapture> captured_;  // null unless something is captured, and before INIT
 };
 
 }  // namespace composer::loggers

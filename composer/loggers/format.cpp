@@ -20,12 +20,12 @@ namespace {
 
 std::string four_decimals(double value) {
   if (std::isnan(value)) return "nan";
-  std::array<char, 400> text;  // the largest takes 315
+  std::array<char, 400> text;  // the largest number takes 315 characters
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, 4).ptr;
   return {text.data(), end};
 }
 
-// As few digits as give the same number.
+// The fewest digits that represent the number exactly, from 15 on.
 std::string shortest(double value) {
   std::string text;
   for (int digits = 15; digits <= 17; ++digits) {
@@ -38,11 +38,11 @@ std::string shortest(double value) {
 }
 
 std::string shape_of(const at::Tensor& tensor) {
-  const auto text_of = [](std::int64_t size) { return std::to_string(size); };  // whatever the program's locale
+  const auto text_of = [](std::int64_t size) { return std::to_string(size); };  // independent of the program's locale
   return "Tensor of shape torch.Size([" + (tensor.defined() ? listed(tensor.sizes(), text_of) : "") + "])";
 }
 
-// Whether YAML takes the text for itself. Cautious: some that would do are quoted.
+// Whether YAML reads the text as a text without quotes. Cautious: false for some texts that would need no quotes.
 bool is_plain_yaml(std::string_view text) {
   const bool version =
       text.find_first_not_of("0123456789.") == std::string_view::npos && std::ranges::count(text, '.') == 2;

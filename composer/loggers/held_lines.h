@@ -17,8 +17,8 @@
 
 namespace composer::loggers {
 
-// Texts for a stream, which appear in their order. One with values on a device is held until their copies have arrived
-// on the host, and those after it are held as well, so that training does not wait.
+// Writes texts to a stream in their order. A text with values on a device is held until their copies have arrived on
+// the host. Later texts are then held as well, so that training does not wait.
 class HeldLines {
  public:
   struct Part {
@@ -28,7 +28,7 @@ class HeldLines {
 
   explicit HeldLines(TextStream stream) : stream_(std::move(stream)) {}
 
-  // The parts and the end of a line.
+  // Adds a line that consists of the parts, followed by `end`.
   void hold(std::vector<Part> parts, std::string end) {
     std::optional<at::Device> device;  // all values of a run are on its device
     for (Part& part : parts) {
@@ -44,18 +44,18 @@ class HeldLines {
     }
     write_arrived();
   }
-  // Does not wait.
+  // Writes the lines whose values have arrived. Does not wait.
   void write_arrived() {
     while (!held_.empty() && (!held_.front().copied || held_.front().copied->query())) write_first();
   }
-  // Waits for all values.
+  // Writes all held lines. Waits for their values.
   void write_held() {
     while (!held_.empty()) {
       if (held_.front().copied) held_.front().copied->synchronize();
       write_first();
     }
   }
-  // The text, after all that is held.
+  // Writes the text after all held lines.
   void write(std::string_view text) {
     write_held();
     stream_.write(text);
@@ -65,7 +65,7 @@ class HeldLines {
   struct Held {
     std::vector<Part> parts;
     std::string end;
-    std::optional<c10::Event> copied = std::nullopt;  // empty: no value was on a device
+    std::optional<c10::Event> copied = std::nullopt;  // unset: no value was on a device
   };
   void write_first() {
     const Held first = std::move(held_.front());

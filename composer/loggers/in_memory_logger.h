@@ -15,13 +15,13 @@ namespace composer::loggers {
 
 // A logged value on the host; tensors are converted to numbers.
 struct COMPOSER_EXPORT LoggedPoint {
-  Timestamp timestamp;  // time of training when it was logged
+  Timestamp timestamp;  // training time when it was logged
   LogValue value;
   double number() const { return to_number(value); }  // throws DataError for text
 };
 
-// Keeps every metric and hyperparameter of the run in memory, in a few bytes each. Keep a shared_ptr to the logger to
-// read them. Values on a GPU are read together at EPOCH_END, or by the functions below, which then wait. Do not read
+// Keeps every metric and hyperparameter of the run in memory, in a few bytes each. To read them, keep a shared_ptr to
+// the logger. Values on a GPU are read together at EPOCH_END; the functions below also read them, and wait. Do not read
 // from another thread during training.
 class COMPOSER_EXPORT InMemoryLogger final : public RecordDestination, public ForAllRanks {
  public:
@@ -30,9 +30,9 @@ class COMPOSER_EXPORT InMemoryLogger final : public RecordDestination, public Fo
   InMemoryLogger(InMemoryLogger&&) noexcept;
 
   std::vector<std::string> keys() const;  // sorted
-  // All values of `key`, oldest first. Throws ConfigError with the existing keys for an unknown one.
+  // All values of `key`, oldest first. Throws ConfigError for an unknown key; the error lists the known keys.
   std::vector<LoggedPoint> get_timeseries(std::string_view key) const;
-  LoggedPoint most_recent(std::string_view key) const;  // throws likewise
+  LoggedPoint most_recent(std::string_view key) const;  // throws like get_timeseries()
   const std::map<std::string, LogValue, std::less<>>& hyperparameters() const { return hyperparameters_; }
 
   void log_record(const Record& record, const State& state) override;

@@ -34,8 +34,8 @@ class JsonFormat final : public LineFormat {
 
   std::string_view noun() const override { return "lines"; }
 
-  // Whether that run has logged hyperparameters near the beginning of the file, as a Trainer does, or was killed while
-  // it wrote the first.
+  // Whether the run has logged hyperparameters near the beginning of the file, as a Trainer does, or was killed while
+  // it wrote the first line.
   bool is_begun_by(std::string_view run_name, std::string_view beginning, bool) const override {
     const std::string line = begin_of_hyperparameters(std::string(run_name));
     return std::string_view(line).starts_with(beginning) || beginning.starts_with(line) ||

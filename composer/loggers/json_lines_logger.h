@@ -18,10 +18,10 @@ struct JsonLinesLoggerOptions {
   WhenFull when_full = WhenFull::WAIT;
 };
 
-// Writes one line of JSON for each call: {"step": 12, "epoch": 0, "batch": 12, "time": 3.5, "loss/train/total":
-// 0.25}, where time is in seconds of training. NaN and infinities become the texts "nan", "inf" and "-inf". A metric
-// with one of the first four names gets the prefix "metric/". Hyperparameters are {"run_name": "r", "hyperparameters":
-// {...}}, without a name in a run that has none.
+// Writes one line of JSON for each call: {"step": 12, "epoch": 0, "batch": 12, "time": 3.5, "loss/train/total": 0.25},
+// where time is in seconds of training. NaN and infinities become the texts "nan", "inf" and "-inf". A metric with one
+// of the first four names gets the prefix "metric/". Hyperparameters become {"run_name": "r", "hyperparameters":
+// {...}}, without run_name if the run has none.
 //
 // A background thread reads GPU tensors and writes; training waits for it only while 65,536 calls are pending. See
 // LineFileLogger for opening, resuming and checkpoints. The file is that of an earlier process of the run if it

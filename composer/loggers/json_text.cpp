@@ -26,7 +26,7 @@ struct AppendJson {
   }
 };
 
-// Whether JSON takes the text as it is, which most keys are.
+// Whether the text needs no escapes in JSON, as most keys.
 bool is_plain_json(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
 }

@@ -8,12 +8,12 @@
 
 namespace composer::loggers {
 
-// JSON: a text in quotes, where U+FFFD replaces what is not UTF-8.
+// A JSON string with quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_text(std::string_view text);
 
 using util::valid_utf8;
 
-// {"columns":["a"],"data":[[1.5]]}, with values as of append_json() or of `value_text`.
+// {"columns":["a"],"data":[[1.5]]}. Values are formatted by append_json(), or by `value_text` if that is set.
 std::string json_text(const LogTable& table, const std::function<std::string(const Scalar&)>& value_text = {});
 
 // Appends a value as JSON. NaN and infinities become the texts "nan", "inf" and "-inf".

@@ -6,7 +6,7 @@
 
 namespace composer::loggers {
 
-// What a format makes of keys, each once.
+// Converts keys by a function, and caches the results.
 class KeyTexts {
  public:
   using Make = std::string (*)(std::string_view key);

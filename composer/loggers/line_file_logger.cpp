@@ -26,7 +26,7 @@ bool has_placeholder(const std::string& path, std::string_view name) {
 std::string expand(const std::string& name, const std::string& path, const State& state) {
   if (state.run_name.empty() && has_placeholder(path, "run_name"))
     throw ConfigError(name, ": path ", path, " requires a run_name, and this run has none");
-  // The program may change its working directory.
+  // The path is made absolute, because the program may change its working directory.
   return std::filesystem::absolute(util::format_name(path, state, nullptr, name)).string();
 }
 
@@ -40,7 +40,7 @@ void check_line_file(const std::string& name, const LineFileOptions& options) {
       throw ConfigError(name, ": the placeholders of path are {run_name} and {rank}, got ", path);
 }
 
-// Gives the file a name that is free. `why`: it is not continued.
+// Renames the file to a free name. `why`: the reason why the file is not continued.
 void set_aside(const std::string& name, const std::string& path, const char* why) {
   const std::string aside = util::set_aside(name, path);
   warn(join(name, ": ", path, " is the log of an earlier process of this run", why, "; it is kept as ", aside));
@@ -70,7 +70,7 @@ class LineWriter final : public RecordWriter {
     is_new_ = !is_regular_ || file_->size() == 0;
   }
   void sync() override {
-    if (is_new_) write({});  // the header: an empty file could not be recognised by a resumed run
+    if (is_new_) write({});  // writes the header: a resumed run could not recognise an empty file
     file_->sync();
   }
   void cut(std::int64_t size) { file_->cut(size), is_new_ = size == 0; }
@@ -105,10 +105,10 @@ class LineWriter final : public RecordWriter {
   std::string lines_;
 };
 
-// The file of lines.
+// The file as the place of the log.
 class LinePlace final : public MarkedPlace<util::LogMark> {
  public:
-  // `again`: this logger has written the file.
+  // `again`: this logger has written the file before.
   LinePlace(std::string name, LineFileOptions options, const State& state, bool again,
             std::shared_ptr<LineWriter> writer)
       : name_(std::move(name)),
@@ -134,7 +134,7 @@ class LinePlace final : public MarkedPlace<util::LogMark> {
       set_aside(name_, path_, ", of which no checkpoint is left");
   }
 
-  // As a run does that does not resume.
+  // Opens the log as a run does that is not resumed.
   void begin() override {
     auto mode = options_.overwrite ? util::FileMode::OVERWRITE : util::FileMode::CREATE;
     if (options_.append || (again_ && !resumes_)) mode = util::FileMode::APPEND;
@@ -153,7 +153,7 @@ class LinePlace final : public MarkedPlace<util::LogMark> {
     return false;
   }
 
-  // Nobody else writes it once it is open.
+  // Once the file is open, no other logger writes it.
   bool go_on_at(const util::LogMark& mark) override {
     if (mark.compare(path_) == util::LogMark::Match::OTHER) {  // the file was replaced or removed since
       warn_if_missing(name_, path_, mark);
@@ -169,7 +169,8 @@ class LinePlace final : public MarkedPlace<util::LogMark> {
 
   util::LogMark mark() override { return util::LogMark::of(path_, writer_->size()); }
 
-  // Another process may be training this run, and have begun the file.
+  // Whether the file must not be changed before a fit begins: another process may train this run, and have begun the
+  // file.
   bool must_wait(const State& state) const {
     std::error_code error;
     if (again_ || !std::filesystem::is_regular_file(path_, error)) return false;
@@ -195,10 +196,10 @@ class LinePlace final : public MarkedPlace<util::LogMark> {
   const LineFileOptions options_;
   const std::string path_;
   const bool again_, resumes_;
-  const bool begins_again_;   // the run: a process that has left no checkpoint wrote the file
-  const bool of_other_rank_;  // of a resumed run, whose checkpoint knows of rank 0's log alone
+  const bool begins_again_;   // the run begins again: an earlier process, which has left no checkpoint, wrote the file
+  const bool of_other_rank_;  // a resumed run on a rank other than 0; the checkpoint has a mark of rank 0's log only
   const std::shared_ptr<LineWriter> writer_;
-  const bool waits_;  // until a fit begins, since it overwrites the file or gives it another name
+  const bool waits_;  // whether to wait until a fit begins, because opening would overwrite or rename the file
 };
 
 }  // namespace

@@ -25,28 +25,32 @@ class COMPOSER_EXPORT LineFormat {
   LineFormat(const LineFormat&) = delete;
   LineFormat& operator=(const LineFormat&) = delete;
   virtual ~LineFormat();
-  virtual void append(std::string& lines, const Record& record) = 0;  // each ends with a newline
-  virtual std::string header() const;                                 // of a new file; empty by default
-  virtual std::string_view noun() const;                              // as RecordWriter; "lines" if each record is one
-  virtual bool takes(const Record& record) const;                     // as RecordWriter
-  // Whether the run of this name has written a file that begins like this. `own_path`: the path contains the run's
-  // name, which is the answer by default.
+  // Appends lines for the record, each with a newline.
+  virtual void append(std::string& lines, const Record& record) = 0;
+  virtual std::string header() const;              // header of a new file; empty by default
+  virtual std::string_view noun() const;           // see RecordWriter; "lines" if each record is one line
+  virtual bool takes(const Record& record) const;  // see RecordWriter
+  // Whether the run with this name has written a file that begins with `beginning`. `own_path`: the path contains the
+  // run's name; returned by default.
   virtual bool is_begun_by(std::string_view run_name, std::string_view beginning, bool own_path) const;
 };
 
-// The base of loggers that write one growing file of text. In a run of several processes each writes one if the path
-// has {rank}, else rank 0 alone. The file is opened at INIT; throws ConfigError if that fails, or if another logger
-// writes it. A file that is removed while the run writes to it is begun again, and a warning says how many lines are
-// missing. The file is synced before a checkpoint is written.
+// The base of loggers that write one growing text file. In a run of several processes, each process writes a file if
+// the path contains {rank}, otherwise only rank 0 does. The file is opened at INIT, with ConfigError if that fails or
+// if another logger writes the file. A file that is removed while the run writes to it is begun again, and a warning
+// says how many lines are missing. The file is synced before a checkpoint is written.
 //
 // A run that is resumed or can be resumed changes an existing file at FIT_START at the earliest, when no other process
-// trains the run. Until then records are held in memory; if no fit follows, they are not written, and a warning says
-// so. If the content of the file is that of the log at the checkpoint, lines logged after the checkpoint are cut off
-// and the log is continued; if another logger writes the file, that is a ConfigError. If there is no file, it is begun
-// again, with a warning. If the run starts from scratch and an earlier process of the run wrote the file
-// (LineFormat::is_begun_by), that file is renamed, with a number appended; if a logger is still writing it, as that of
-// another trainer, that is a ConfigError. So is the file of a rank other than 0 when the run is resumed, unless
-// `append` is set. Any other file is treated as by a new run.
+// trains the run. Until then records are held in memory. If no fit follows, they are not written, and a warning says
+// so. At FIT_START:
+// - If the file has the content that the log had at the checkpoint, lines logged after the checkpoint are cut off and
+//   the log is continued. If another logger is writing the file, ConfigError is thrown.
+// - If the log of the checkpoint has no file any more, the file is begun again, with a warning.
+// - If the run starts from scratch and an earlier process of the run wrote the file (LineFormat::is_begun_by), the file
+//   is renamed, with a number appended. If a logger is still writing it, such as that of another trainer, ConfigError
+//   is thrown.
+// - The file of a rank other than 0 of a resumed run is also renamed, unless `append` is set.
+// - Any other file is treated as by a new run.
 class COMPOSER_EXPORT LineFileLogger : public ResumableLogger, public ForAllRanks {
  public:
   ~LineFileLogger() override;
@@ -56,7 +60,7 @@ class COMPOSER_EXPORT LineFileLogger : public ResumableLogger, public ForAllRank
   void close(const State& state, Logger& logger) override;
 
  protected:
-  // Throws ConfigError for a path without a name or with another placeholder.
+  // Throws ConfigError for a path without a name, or with an unknown placeholder.
   LineFileLogger(std::string name, LineFileOptions options);
   virtual std::unique_ptr<LineFormat> make_format(const State& state) = 0;
 
@@ -64,7 +68,7 @@ class COMPOSER_EXPORT LineFileLogger : public ResumableLogger, public ForAllRank
   std::unique_ptr<LogPlace> make_place(const State& state) final;
   LineFileOptions options_;
   std::string path_;     // of the file
-  std::string written_;  // the path of the file that this logger has written last
+  std::string written_;  // path of the file that this logger has written last
 };
 
 }  // namespace composer::loggers

@@ -3,7 +3,7 @@
 
 namespace composer::loggers {
 
-// Of the options of a logger that writes lines.
+// The LineFileOptions in the options of a logger that writes lines.
 template <class Options>
 LineFileOptions line_options(const Options& options) {
   return {options.path,

@@ -22,7 +22,7 @@ class Reader {
   explicit Reader(const fs::path& path) : path_(path), file_(path, std::ios::binary), block_(kReadBlock) {
     if (!file_) throw Error(path_.string(), " cannot be read: ", reason(errno));
   }
-  // Empty at the end of the file.
+  // The next block; empty at the end of the file.
   std::string_view next() {
     file_.read(block_.data(), static_cast<std::streamsize>(block_.size()));
     if (file_.bad()) throw Error(path_.string(), " cannot be read: ", reason(errno));

@@ -11,8 +11,8 @@
 
 namespace composer::loggers {
 
-// The last value of each key since clear(), in the order of the keys' arrival. Numbers in host memory are read
-// immediately; other tensors are kept. Setting a key that existed before clear() allocates nothing.
+// The last value of each key since clear(), in the order in which the keys were first set. Numbers in host memory are
+// read immediately; other tensors are kept. Setting a key that existed before clear() allocates nothing.
 class MetricBuffer {
  public:
   struct Entry {

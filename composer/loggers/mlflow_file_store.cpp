@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In quotes of YAML, which know no escapes in single quotes but ''; line breaks become spaces.
+// Puts the text into YAML's single quotes, whose only escape is ''. Control characters become spaces.
 std::string quoted(const std::string& text) {
   std::string all = "'";
   for (const char c : text) {
@@ -43,7 +43,7 @@ std::string unquoted(std::string_view text) {
   return all;
 }
 
-// The value of a key at the beginning of a line; empty if there is none.
+// The value after a key at the beginning of a line; empty if there is none.
 std::string value_in(const std::string& yaml, std::string_view key) {
   util::InText lines(yaml);
   for (std::string line; std::getline(lines, line);)
@@ -58,7 +58,7 @@ std::string content_of(const fs::path& path) {
   return text.str();
 }
 
-// A line "time value step".
+// Reads a line "time value step".
 MlflowPoint point_of(const std::string& line) {
   MlflowPoint point;
   const std::size_t value = std::min(line.find(' '), line.size()),
@@ -162,7 +162,7 @@ class FileStore final : public MlflowStore {
   }
 
  private:
-  // The file of a metric.
+  // The file of a metric, and what is to be written to it.
   struct Points {
     std::string key, lines;  // lines: to be written
     std::optional<util::OutputFile> file;
@@ -200,7 +200,8 @@ class FileStore final : public MlflowStore {
     for (const auto& [key, text] : texts) replace_file(file_of(part, key), text);
   }
 
-  // A key may be the folder of others ("loss" beside "loss/train"), or below one ("loss/train" beside "loss").
+  // The path of a key's file. A key may be the folder of other keys ("loss" beside "loss/train"), or lie below one
+  // ("loss/train" beside "loss"); one of the two then gets another name.
   fs::path file_of(const char* part, const std::string& key) const {
     const fs::path folder = run_ / part, file = folder / key;
     if (fs::is_directory(file)) return folder / other_name(key);
@@ -210,7 +211,7 @@ class FileStore final : public MlflowStore {
     return file;
   }
 
-  // One that no other key has, whichever comes first.
+  // A name that no other key has, whichever key comes first.
   static std::string other_name(const std::string& key) {
     util::Checksum sum;
     sum.update(key.data(), key.size());
@@ -219,7 +220,7 @@ class FileStore final : public MlflowStore {
     return join(flat, '_', sum.text().substr(sum.text().find(':') + 1));
   }
 
-  // To open a file costs much more than to write to it, so those of the first metrics stay open.
+  // Opening a file costs much more than writing to it, so the files of the first metrics stay open.
   void append(Points& points) {
     constexpr std::int64_t kMostOpen = 64;
     std::optional<util::OutputFile>& file = points.file;
@@ -229,12 +230,13 @@ class FileStore final : public MlflowStore {
     if (open_ > kMostOpen) close(points);
   }
 
-  // MLflow lets whoever likes append to a run: a trainer may go on with one while its first has not been closed.
+  // MLflow lets any program append to a run: a trainer may continue a run while the first one's logger has not been
+  // closed.
   void open(Points& points) {
     try {
       points.file.emplace(kMLFlowLogger, file_of("metrics", points.key), util::FileMode::APPEND, util::Writers::MANY);
       ++open_;
-    } catch (const ConfigError& error) {  // which is about options, and this is about the disk
+    } catch (const ConfigError& error) {  // an error about options, but here the disk has failed
       throw Error(error.what());
     }
   }
@@ -245,7 +247,7 @@ class FileStore final : public MlflowStore {
     --open_;
   }
 
-  // Removes the points of metrics after that time, which the run logs again.
+  // Removes the points of metrics after that time; the run logs them again.
   void drop_later(std::int64_t time) const {
     for (const auto& entry : fs::recursive_directory_iterator(run_ / "metrics")) {
       if (!entry.is_regular_file()) continue;
@@ -259,7 +261,7 @@ class FileStore final : public MlflowStore {
           all = false;
       }
       if (!all && !kept.empty()) replace_file(entry.path(), kept);
-      if (!all && kept.empty()) fs::remove(entry.path());  // MLflow rejects an empty one
+      if (!all && kept.empty()) fs::remove(entry.path());  // MLflow rejects an empty file
     }
   }
 

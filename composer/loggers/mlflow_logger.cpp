@@ -28,7 +28,7 @@ std::string experiment_of(const MLFlowLoggerOptions& options) {
 
 bool is_server(const std::string& uri) { return uri.starts_with("http://") || uri.starts_with("https://"); }
 
-// The folder that a URI without a server means. Throws ConfigError for one that means none.
+// The folder that a URI without a server refers to. Throws ConfigError if it refers to none.
 std::string folder_of(const std::string& uri) {
   if (uri.starts_with("file:")) {
     std::string path = uri.substr(5);
@@ -79,17 +79,17 @@ std::vector<Option<MLFlowLoggerOptions>> mlflow_logger_options() {
       on_failure_option(&O::on_failure), when_full_option(&O::when_full));
 }
 
-// What a checkpoint knows of a run.
+// The mark of an MLflow run in a checkpoint.
 struct MlflowMark {
   std::string run_id;
-  std::int64_t time = 0;  // no point so far is later
+  std::int64_t time = 0;  // no point so far is later; milliseconds since 1970
   void visit_state(StateVisitor& visit) {
     visit("run_id", run_id);
     visit("time", time);
   }
 };
 
-// A run in a folder, or at a server.
+// A run in a folder or on a server, as the place of the log.
 class MlflowPlace final : public MarkedPlace<MlflowMark> {
  public:
   MlflowPlace(MLFlowLoggerOptions options, const State& state)
@@ -125,11 +125,11 @@ class MlflowPlace final : public MarkedPlace<MlflowMark> {
 
   const MLFlowLoggerOptions options_;
   const std::string uri_, run_name_, name_;
-  std::string fallback_folder_;  // absolute
+  std::string fallback_folder_;  // absolute path
   const std::shared_ptr<MlflowWriter> writer_;
 };
 
-// Begins or continues the run; in the other folder, if the server is away and there is one.
+// Begins or continues the run. If the server cannot be reached, uses the fallback folder, if there is one.
 template <class Start>
 void MlflowPlace::start(const Start& start) {
   try {

@@ -20,34 +20,35 @@ struct MLFlowLoggerOptions {
   [[no_unique_address]] ByName by_name = {};
   // Empty: MLFLOW_EXPERIMENT_NAME of the environment, or "my-mlflow-experiment".
   std::string experiment_name = {};
-  std::string run_name = {};                     // as shown; empty: that of the run
-  std::map<std::string, std::string> tags = {};  // of the run
-  std::string run_group = {};                    // the value of its tag run_group; empty: none
+  std::string run_name = {};                     // name of the MLflow run; empty: the run's run_name
+  std::map<std::string, std::string> tags = {};  // tags of the run
+  std::string run_group = {};                    // value of the run's tag run_group; empty: no such tag
   // A folder (mlruns, file:///data/mlruns), or the address of a tracking server (http://localhost:5000). Empty:
   // MLFLOW_TRACKING_URI of the environment, or "mlruns".
   std::string tracking_uri = {};
-  std::string fallback_folder = {};  // used if the server cannot be reached at the start; empty: that is an error
-  std::map<std::string, std::string> rename_metrics = {};                     // by their keys
+  std::string fallback_folder = {};  // used if the server cannot be reached at the start; empty: that is a ConfigError
+  std::map<std::string, std::string> rename_metrics = {};                     // new names by key
   std::vector<std::string> ignore_metrics = {}, ignore_hyperparameters = {};  // globs of keys
-  std::int64_t log_duplicated_metric_every_n_steps = 100;  // >= 1; a value that stays is logged this often
-  bool log_artifacts = false;                              // write the files of Logger::upload_file() to the run
-  std::int64_t max_images = 16;                            // >= 1; written of each record, the others are left out
-  std::int64_t attempts = 4;                               // 1 to 10; of a request to the server, with growing pauses
-  Seconds flush_interval{10};                              // 0 to 86,400 s; longest time until a record is written
+  // >= 1; an unchanged value is logged only every so many steps.
+  std::int64_t log_duplicated_metric_every_n_steps = 100;
+  bool log_artifacts = false;    // write the files of Logger::upload_file() to the run
+  std::int64_t max_images = 16;  // >= 1; images written per record, further ones are left out
+  std::int64_t attempts = 4;     // 1 to 10; tries of a request to the server, with growing pauses
+  Seconds flush_interval{10};    // 0 to 86,400 s; longest time until a record is written
   LogFailure on_failure = LogFailure::CONTINUE;
   WhenFull when_full = WhenFull::WAIT;
 };
 
-// Writes a run of MLflow, on a background thread: into a folder of its file store, or to a tracking server. Metrics
+// Writes an MLflow run on a background thread, into a folder of MLflow's file store or to a tracking server. Metrics
 // become metrics, hyperparameters become params, texts become tags; images, tables, histograms and files become
-// artifacts. In a run of several processes, only that of rank 0 writes. The run ends as FINISHED, as FAILED after an
-// error, or as KILLED if a signal has ended the fit.
+// artifacts. In a run of several processes, only rank 0 writes. The run's final status is FINISHED, FAILED after an
+// error, or KILLED if a signal has ended the fit.
 //
-// Throws ConfigError at INIT (of a resumed run: before it trains) if the folder cannot be written or the server does
-// not answer. A server that fails later costs records, which are counted, and never the run, unless on_failure is FAIL.
+// Throws ConfigError if the folder cannot be written or the server does not answer: at INIT, or in a resumed run before
+// it trains. If the server fails later, records are lost and counted, and the run continues, unless on_failure is FAIL.
 //
 // A resumed run continues the MLflow run of its checkpoint. In a folder, metrics that were logged after the checkpoint
-// are removed; a server keeps them. If that run does not exist any more, a new one is begun, and a warning says so.
+// are removed; on a server they stay. If the MLflow run does not exist any more, a new one is begun, with a warning.
 class COMPOSER_EXPORT MLFlowLogger final : public RunLogger {
  public:
   explicit MLFlowLogger(MLFlowLoggerOptions options = {});
@@ -57,7 +58,7 @@ class COMPOSER_EXPORT MLFlowLogger final : public RunLogger {
 
   void close(const State& state, Logger& logger) override;
 
-  // Of the run that is being written, as far as there is one.
+  // Ids of the run that is being written; empty if there is none.
   std::string run_id() const;
   std::string experiment_id() const;
 

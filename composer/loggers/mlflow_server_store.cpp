@@ -23,7 +23,7 @@ using std::chrono_literals::operator""s;
 
 using nlohmann::json;
 
-// JSON has no NaN and no infinities; MLflow reads these texts.
+// JSON has no NaN and no infinities, so they become texts that MLflow reads.
 void append_json_number(std::string& json, double value) {
   if (std::isfinite(value))
     append_number(json, value);
@@ -43,7 +43,7 @@ const char* name_of(RunStatus status) {
   return "KILLED";
 }
 
-// `total_limit`: also of an answer that comes byte by byte.
+// `total_limit`: limits the whole request, also if the answer comes byte by byte.
 net::HttpOptions mlflow_http_options(std::int64_t attempts, std::chrono::seconds total_limit) {
   net::HttpOptions options;
   options.total_limit = total_limit;
@@ -72,7 +72,7 @@ class ServerStore final : public MlflowStore {
       const json answer =
           post("runs/create",
                {{"experiment_id", experiment_}, {"run_name", name}, {"start_time", time}, {"tags", items(tags)}},
-               /*repeat=*/false);  // a second one would be another run
+               /*repeat=*/false);  // repeating the request would create another run
       return open(answer.at("run").at("info"));
     });
   }
@@ -111,7 +111,7 @@ class ServerStore final : public MlflowStore {
   }
 
  private:
-  // An answer without the fields of MLflow becomes an Error.
+  // Converts the error for an answer that lacks MLflow's fields into an Error.
   template <class Read>
   std::invoke_result_t<Read> reading(const Read& read) const {
     try {
@@ -137,7 +137,7 @@ class ServerStore final : public MlflowStore {
     return true;
   }
 
-  // Whether the file is at the server. Throws if another one of its name is.
+  // Whether the server has the file. Throws if it has a different file with this name.
   bool exists_alike(const MlflowArtifact& artifact) {
     const std::optional<std::uint64_t> size = artifact_size(artifact.path);
     if (!size) return false;
@@ -183,7 +183,7 @@ class ServerStore final : public MlflowStore {
       return post("experiments/create", {{"name", name}}).at("experiment_id");
     } catch (const net::HttpError& error) {
       if (error.code != "RESOURCE_ALREADY_EXISTS") throw;
-      return find_experiment(name);  // another process was first
+      return find_experiment(name);  // another process has created it first
     }
   }
 
@@ -208,7 +208,7 @@ class ServerStore final : public MlflowStore {
     });
   }
 
-  // MLflow refuses longer calls, and keeps nothing of a call that it refuses.
+  // MLflow rejects longer requests as a whole.
   template <class Items, class Append>
   void log_in_batches(const char* kind, const Items& items, std::size_t most, const Append& append) {
     constexpr std::size_t kMostBytes = 900'000;
@@ -235,7 +235,8 @@ class ServerStore final : public MlflowStore {
       throw Error(kMLFlowLogger, ": ", where(), " keeps artifacts at ", artifacts_,
                   ", where only Python's client writes; start ", "the server with --serve-artifacts");
     std::string root = artifacts_.substr(kScheme.size());
-    if (root.starts_with("//")) root = root.substr(std::min(root.find('/', 2), root.size()));  // names the server
+    // The root names the server.
+    if (root.starts_with("//")) root = root.substr(std::min(root.find('/', 2), root.size()));
     return join(url_, "/api/2.0/mlflow-artifacts/artifacts", net::percent_encoded(root + '/' + path, true));
   }
 
@@ -245,7 +246,7 @@ class ServerStore final : public MlflowStore {
     return all;
   }
 
-  // While the server is away, requests are not repeated, so that records do not pile up.
+  // While the server cannot be reached, requests are not repeated, so that records do not pile up.
   net::HttpResponse send(net::HttpRequest request, net::HttpClient& client) {
     if (is_away_) request.repeat = false;
     try {
@@ -276,7 +277,7 @@ class ServerStore final : public MlflowStore {
 
   std::string url_, authorization_, experiment_, id_, artifacts_;
   net::HttpClient calls_, files_;
-  bool is_away_ = true;  // as far as is known
+  bool is_away_ = true;  // true until the server has answered
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace composer::loggers {
 namespace {
 
-// The length of the character of UTF-8 at the beginning of a text; 0 if there is none.
+// The length in bytes of the UTF-8 character at the beginning of a text; 0 if there is none.
 std::size_t character_at(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   const unsigned first = byte(0);
@@ -22,7 +22,7 @@ std::size_t character_at(std::string_view text) {
   return length;
 }
 
-// Whether MLflow allows this character of UTF-8 in a key: ASCII, or a letter or digit of any script.
+// Whether MLflow allows this UTF-8 character in a key: ASCII, or a letter or digit of any script.
 bool is_allowed(std::string_view character) {
   const char c = character.front();
   if (character.size() == 1)
@@ -51,7 +51,7 @@ std::string mlflow_text(std::string_view text, std::size_t most) {
 }
 
 std::string mlflow_key(std::string_view key) {
-  constexpr std::size_t kLongest = 250;  // characters
+  constexpr std::size_t kLongest = 250;  // in characters
   std::string all;
   for (std::string_view rest = key; !rest.empty();) {
     const std::size_t end = std::min(rest.find('/'), rest.size());
@@ -60,7 +60,7 @@ std::string mlflow_key(std::string_view key) {
     if (part.empty() || part == "." || part == "..") continue;
     if (!all.empty()) all += '/';
     const std::string valid = mlflow_text(part, kLongest);
-    std::size_t bytes = 0;  // a part is the name of a file
+    std::size_t bytes = 0;  // limited, because a part is the name of a file
     for (std::string_view left = valid; !left.empty();) {
       const std::string_view character = left.substr(0, character_at(left));
       left.remove_prefix(character.size());
@@ -73,7 +73,7 @@ std::string mlflow_key(std::string_view key) {
     }
   }
   all = mlflow_text(all, kLongest);
-  while (!all.empty() && all.back() == '/') all.pop_back();  // where it was cut
+  while (!all.empty() && all.back() == '/') all.pop_back();  // the key may have been cut after a slash
   return all.empty() ? std::string("_") : all;
 }
 

@@ -29,7 +29,7 @@ std::string text_for_mlflow(const LogValue& value) {
   if (const auto* flag = std::get_if<bool>(&scalar)) return *flag ? "True" : "False";
   std::string json;
   append_json(json, scalar);
-  std::erase(json, '"');  // of nan and inf
+  std::erase(json, '"');  // quotes of nan and inf
   return json;
 }
 
@@ -75,7 +75,8 @@ std::int64_t MlflowWriter::end_of_points() {
   return end;
 }
 
-// A server that is away fails all that follows; what it refuses, or the disk, is only missing itself.
+// An HTTP error that may pass is rethrown, because all later requests would fail, too. Any other error loses only this
+// item.
 template <class Send>
 void MlflowWriter::attempt(std::int64_t count, const Send& send) {
   try {
@@ -138,7 +139,7 @@ void MlflowWriter::add_metrics(Batch& batch, const Record& record) {
   }
 }
 
-// A param cannot be changed. A new value of it becomes a tag.
+// A param cannot be changed, so a new value of it becomes a tag.
 void MlflowWriter::add_params(Batch& batch, const Record& record) {
   for (const auto& [key, value] : record.entries()) {
     if (fits_any(std::string(key), options_.ignore_hyperparameters)) continue;

@@ -5,7 +5,7 @@
 
 namespace composer::loggers {
 
-// Takes nothing: of the processes that train together, one writes.
+// Takes no records. Used by processes that do not write, because only one of the processes that train together does.
 class NoWriter final : public RecordWriter {
  public:
   std::string where() const override { return "nowhere"; }

@@ -37,7 +37,7 @@ class OutputCapture::Collected {
   struct Part {
     const char* name;
     bool wanted;
-    std::string rest;  // of a line that is not complete
+    std::string rest;  // the beginning of a line that is not complete
   };
 
   void finish(Part& part) {
@@ -53,7 +53,7 @@ class OutputCapture::Collected {
 
 namespace {
 
-// Passes everything on, and tells whoever listens.
+// Passes all text on, and also to its listeners.
 class Tee final : public std::streambuf {
  public:
   Tee(std::ostream& stream, std::size_t number) : stream_(stream), number_(number) {}
@@ -65,7 +65,7 @@ class Tee final : public std::streambuf {
     listeners_.push_back(
         {listener.get(), [raw = listener.get(), number = number_](std::string_view text) { raw->add(number, text); }});
   }
-  // If somebody has put a buffer of his own over this one, it stays below that and only passes on.
+  // If another buffer was put over this one, this one stays below it and only passes text on.
   void remove(const void* listener) {
     const std::lock_guard lock(mutex_);
     std::erase_if(listeners_, [&](const auto& one) { return one.first == listener; });
@@ -97,7 +97,7 @@ class Tee final : public std::streambuf {
   std::vector<std::pair<const void*, std::function<void(std::string_view)>>> listeners_;
 };
 
-// Never destroyed: the streams outlive everything.
+// Never destroyed, because the streams are never destroyed either.
 std::array<Tee*, 3>& tees() {
   static std::array<Tee*, 3> all = {new Tee(std::cout, 0), new Tee(std::cerr, 1), new Tee(std::clog, 1)};
   return all;

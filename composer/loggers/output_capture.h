@@ -1,5 +1,5 @@
 #pragma once
-// What the program writes to std::cout, std::cerr and std::clog, line by line. Internal to loggers.
+// Captures what the program writes to std::cout, std::cerr and std::clog, line by line. Internal to loggers.
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,10 +7,10 @@
 
 namespace composer::loggers {
 
-// While it lives, text that goes to these streams is also collected here. The streams keep their own buffers, which get
-// every character at once, so that nothing is lost when the program dies; what C functions and other processes write to
-// the same files is not seen. Any number can live at the same time. To be made and destroyed while no other thread
-// writes to the streams; otherwise they may be used from any thread.
+// While it lives, text written to these streams is also collected here. The streams keep their own buffers, which get
+// every character at once, so that nothing is lost if the program crashes. Output of C functions and of other processes
+// to the same files is not captured. Several objects can live at the same time. Create and destroy them while no other
+// thread writes to the streams; otherwise they may be used from any thread.
 class OutputCapture {
  public:
   struct Line {
@@ -23,8 +23,8 @@ class OutputCapture {
   OutputCapture(const OutputCapture&) = delete;
   OutputCapture& operator=(const OutputCapture&) = delete;
 
-  // The lines since the last call, in the order in which they were completed. `rest`: also what is not ended by a
-  // newline yet. Of a line that was written over with '\r', as progress bars do, only its last state.
+  // The lines since the last call, in the order in which they were completed. `rest`: also includes text that no
+  // newline has ended yet. If a line was overwritten with '\r', as by progress bars, only its last state is returned.
   std::vector<Line> take(bool rest = false);
 
  private:

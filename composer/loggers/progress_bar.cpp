@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view kLoss = "loss/train/", kMetric = "metrics/";
 
-// "loss" for loss/train/total, "ce" for loss/train/ce, "Accuracy" for metrics/train/MulticlassAccuracy
+// A short name: "loss" for loss/train/total, "ce" for loss/train/ce, "Accuracy" for metrics/train/MulticlassAccuracy.
 std::string short_name(std::string_view key) {
   if (key.starts_with(kLoss)) key.remove_prefix(kLoss.size());
   if (key == "total") return "loss";
@@ -34,20 +34,20 @@ std::string short_name(std::string_view key) {
   return std::string(key);
 }
 
-// Unset if the program stops when it likes: begin() without max_duration.
+// The duration of the run. Unset if the program decides when to stop: begin() without max_duration.
 OptionalTime limit_of(const State& state) {
   const bool limited = state.max_duration &&
                        state.max_duration->as_double() < static_cast<double>(std::numeric_limits<std::int64_t>::max());
   return limited ? state.max_duration : OptionalTime();
 }
 
-// What one bar shows: the epoch, if the run is counted in epochs or has no limit but a loader; else the run.
+// Whether a bar shows an epoch, rather than the run: if the run is counted in epochs, or has no max_duration.
 bool counts_epochs(const State& state) {
   const OptionalTime limit = limit_of(state);
   return !limit || limit->unit() == TimeUnit::EPOCH;
 }
 
-// "epoch  2/10"
+// The title of an epoch: "epoch  2/10".
 std::string epoch_title(const State& state, std::int64_t epoch) {
   const OptionalTime limit = limit_of(state);
   if (!limit) return join("epoch ", epoch);
@@ -74,7 +74,7 @@ std::string_view noun(TimeUnit unit) {
   return "epoch";
 }
 
-// How much of the run is done, also within an epoch of that many batches; nothing if nobody knows.
+// The fraction of the run that is done, also within an epoch of `epoch_batches` batches; unset if unknown.
 std::optional<double> share_of_run(const State& state, std::optional<std::int64_t> epoch_batches) {
   const OptionalTime limit = limit_of(state);
   if (!limit || limit->count() <= 0) return {};
@@ -89,7 +89,7 @@ std::optional<double> share_of_run(const State& state, std::optional<std::int64_
   return done / limit->as_double();
 }
 
-// Samples if they are counted, else batches.
+// The work done: samples if they are counted, otherwise batches.
 double work(const Timestamp& now) { return static_cast<double>(now.sample > 0 ? now.sample : now.batch); }
 const char* unit_of_work(const Timestamp& now) { return now.sample > 0 ? "samples" : "batches"; }
 
@@ -116,17 +116,18 @@ struct ProgressBar::Progress {
 
   ProgressScreen screen;
   MetricBuffer training, evaluation;
-  BatchMeans means;  // of the epoch
+  BatchMeans means;  // over the epoch
   StringMap<DeviceValue> arriving;
   Rate rate;
   bool fitting = false, evaluating = false;
-  double fit_began = 0, epoch_began = 0, loop_began = 0;  // on the clock of the screen; of an evaluation or prediction
+  // On the clock of the screen; loop_began: of an evaluation or prediction.
+  double fit_began = 0, epoch_began = 0, loop_began = 0;
   double share_at_start = 0;
-  std::optional<std::int64_t> epoch_batches;  // of the loader, or else of the last epoch
-  std::size_t title_columns = 0;              // of the last line about training
-  std::int64_t kept_at = 0;                   // batch of the last line about training that stays
-  std::optional<ProgressLine> epoch;          // that has ended and waits for its evaluations
-  std::optional<ProgressLine> skipped;        // the last epoch, if its line was not kept
+  std::optional<std::int64_t> epoch_batches;  // number of batches in the loader, otherwise in the last epoch
+  std::size_t title_columns = 0;              // columns of the title in the last line about training
+  std::int64_t kept_at = 0;                   // batch at which a line about training was last kept
+  std::optional<ProgressLine> epoch;          // line of the epoch that has ended and waits for its evaluations
+  std::optional<ProgressLine> skipped;        // line of the last epoch, if it was not kept
 };
 
 ProgressBar::ProgressBar(ProgressBarOptions options) : ProgressBar(options, Terminal::of(options.stream)) {}
@@ -185,7 +186,7 @@ void ProgressBar::epoch_end(const State& state, Logger&) {
   Progress& p = *progress_;
   p.means.end_epoch();
   if (!counts_epochs(state) || !state.previous_timestamp) return;
-  const Timestamp& end = *state.previous_timestamp;  // of the epoch; state.timestamp begins the next
+  const Timestamp& end = *state.previous_timestamp;  // the end of the epoch; state.timestamp begins the next one
   ProgressLine line;
   line.title = epoch_title(state, state.timestamp.epoch);
   line.done = end.batch_in_epoch;
@@ -280,7 +281,7 @@ void ProgressBar::flush() {
 
 namespace {
 
-// Losses first: after a resume metrics may arrive before them.
+// Lists losses first: after a resume, metrics may be logged before them.
 std::vector<const MetricBuffer::Entry*> losses_first(const MetricBuffer& buffer) {
   std::vector<const MetricBuffer::Entry*> entries;
   for (const bool losses : {true, false})
@@ -291,7 +292,7 @@ std::vector<const MetricBuffer::Entry*> losses_first(const MetricBuffer& buffer)
 
 }  // namespace
 
-// Those of training, as far as they have arrived.
+// The metrics of training whose values have arrived.
 std::vector<ProgressLine::Metric> ProgressBar::Progress::metrics_to_show() {
   std::vector<ProgressLine::Metric> metrics;
   for (const auto* entry : losses_first(training)) {
@@ -313,7 +314,7 @@ std::vector<ProgressLine::Metric> ProgressBar::Progress::read(const MetricBuffer
   return metrics;
 }
 
-// The last batch may be small, and say little.
+// Means over the epoch, because the last batch may be small and not representative.
 std::vector<ProgressLine::Metric> ProgressBar::Progress::means_of_epoch() {
   std::vector<ProgressLine::Metric> metrics;
   for (const auto* entry : losses_first(training))
@@ -343,11 +344,11 @@ ProgressLine ProgressBar::Progress::training_line(const State& state) {
   return line;
 }
 
-// Of an evaluation or a prediction.
+// The line of an evaluation or a prediction.
 ProgressLine ProgressBar::Progress::loader_line(const State& state, std::string title, const Timestamp& now) const {
   ProgressLine line;
   line.title = std::move(title);
-  if (fitting) line.title.resize(std::max(line.title.size(), title_columns), ' ');  // the bar stays in its place
+  if (fitting) line.title.resize(std::max(line.title.size(), title_columns), ' ');  // keeps the bar at its place
   line.evaluating = true;
   line.done = now.batch;
   line.total = state.dataloader_len;
@@ -360,7 +361,7 @@ ProgressLine ProgressBar::Progress::loader_line(const State& state, std::string 
   return line;
 }
 
-// Nothing before the first batch is done.
+// The estimated remaining time of the run; unset before the first batch is done.
 std::optional<double> ProgressBar::Progress::seconds_left(const State& state) const {
   const auto share = share_of_run(state, epoch_batches);
   if (!share || *share <= share_at_start || *share >= 1) return {};

@@ -12,15 +12,15 @@ namespace composer::loggers {
 
 struct ProgressBarOptions {
   TextStream stream = "stderr";  // or "stdout", or a std::ostream
-  Seconds redraw_interval{0.1};  // > 0; minimum time between two drawings on a terminal
-  Seconds line_interval{30};     // > 0; elsewhere: time between two lines during an epoch
+  Seconds redraw_interval{0.1};  // > 0; minimum time between two redraws on a terminal
+  Seconds line_interval{30};     // > 0; if not on a terminal: time between two lines during an epoch
 };
 
-// Shows progress, speed, remaining time, losses and metrics of training, evaluation and prediction: on a terminal as a
-// bar that is redrawn in place, elsewhere as plain lines. One line remains for each epoch, with the metrics of its
-// evaluations, and for each other evaluation; of epochs shorter than redraw_interval, only some remain.
+// Shows progress, speed, remaining time, losses and metrics of training, evaluation and prediction. On a terminal, it
+// shows a bar that is redrawn in place; elsewhere, plain lines. One line remains for each epoch, with the metrics of
+// its evaluations, and for each other evaluation. If epochs are shorter than redraw_interval, only some lines remain.
 //
-// Between redraws it only reads the clock. It waits for a GPU only at the end of an epoch or an evaluation; in between
+// Between redraws it only reads the clock. It waits for a GPU only at the end of an epoch or an evaluation. In between,
 // it shows the values that have arrived.
 class COMPOSER_EXPORT ProgressBar final : public RecordDestination {
  public:

@@ -17,7 +17,7 @@ constexpr const char *kPlain = "", *kBold = "\x1b[1m", *kDim = "\x1b[2m", *kGree
 struct Piece {
   std::string text;
   const char* color = kPlain;
-  int rank = 0;  // the largest gives way first
+  int rank = 0;  // pieces with the largest rank are left out first
   std::string gap = "  ";
 };
 
@@ -30,7 +30,7 @@ void add_metrics(std::vector<Piece>& pieces, const std::vector<ProgressLine::Met
   for (const auto& [name, value] : metrics) pieces.push_back({join(name, ' ', value), kPlain, rank++});
 }
 
-// All of it, from left to right; the bar goes after the title.
+// All pieces from left to right, without the bar, which follows the title.
 std::vector<Piece> pieces_of(const ProgressLine& line, bool with_percent) {
   std::vector<Piece> pieces{{line.title, kBold, 0, ""}};
   if (with_percent && line.total) {
@@ -78,7 +78,8 @@ std::string bar_of(const ProgressLine& line, int width, bool utf8) {
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 char lower(char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// "ce" for CrossEntropy, "acc" for Accuracy; names that are not those of a class stay.
+// A short form of a metric's name: "ce" for CrossEntropy, "acc" for Accuracy. Names that are not class names are
+// unchanged.
 std::string shorter(const std::string& name) {
   if (name.empty() || !is_upper(name.front())) return name;
   std::string initials;
@@ -111,7 +112,7 @@ void add(std::string& text, std::string_view added, const char* color, bool colo
 std::string draw_bar(const ProgressLine& line, const Terminal& terminal, int columns) {
   std::vector<Piece> pieces = pieces_of(line, /*with_percent=*/true);
   for (Piece& piece : pieces) piece.text = printable(piece.text, terminal.utf8);
-  const int around_bar = line.total ? 3 : 0;  // a blank and its ends
+  const int around_bar = line.total ? 3 : 0;  // a blank and the bar's two ends
   int bar = line.total ? kShortestBar : 0;
   while (pieces.size() > 1 && width_of(pieces) + around_bar + bar > columns)
     pieces.erase(std::ranges::max_element(pieces, {}, &Piece::rank));

@@ -9,7 +9,7 @@
 
 namespace composer::loggers {
 
-// The content of a line of progress. Does not draw.
+// The content of a progress line.
 struct ProgressLine {
   using Metric = std::pair<std::string, std::string>;  // name and value
   struct Evaluation {
@@ -28,11 +28,12 @@ struct ProgressLine {
   std::optional<double> elapsed, left;  // seconds
 };
 
-// One line of at most `columns` columns: the bar gets the free space; the least important parts are left out first.
+// A line of at most `columns` columns. The bar takes the free columns. If there are too few, the least important parts
+// are left out first.
 std::string draw_bar(const ProgressLine& line, const Terminal& terminal, int columns);
 
-// Without a bar and with all metrics, of any length. On a terminal, speed and times are left out, and then metrics get
-// shorter names.
+// A line without a bar, of any length, with all metrics. On a terminal, speed and times are left out if the line is too
+// long, and then metrics get shorter names.
 std::string draw_text(const ProgressLine& line, const Terminal& terminal);
 
 }  // namespace composer::loggers

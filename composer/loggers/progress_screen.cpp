@@ -10,9 +10,9 @@
 namespace composer::loggers {
 namespace {
 
-constexpr double kRateWindow = 3;  // seconds
+constexpr double kRateWindow = 3;  // in seconds
 
-// Back to the beginning of the line, and clears it.
+// Moves to the beginning of the line, and clears the line.
 constexpr const char* kRestart = "\r\x1b[K";
 
 }  // namespace
@@ -33,7 +33,7 @@ void ProgressScreen::draw(const Write& write) const {
 void ProgressScreen::show(const ProgressLine& line) {
   wait();
   if (!terminal_.interactive) return stream_.write(draw_text(line, terminal_) + '\n');
-  // The last column stays empty: a cursor behind it would begin a new line on some terminals.
+  // The last column stays empty: on some terminals, a cursor behind it would begin a new line.
   draw([&] {
     stream_.write(kRestart + draw_bar(line, terminal_, terminal_.columns() - 1));
     shown_ = true;
@@ -60,7 +60,7 @@ void ProgressScreen::leave() {
 void Rate::add(double seconds, double count) {
   if (!points_.empty() && (seconds <= points_.back().first || count < points_.back().second)) {
     if (seconds == points_.back().first) return;
-    points_.clear();  // back to an earlier point: a checkpoint was loaded
+    points_.clear();  // the count went back: an earlier checkpoint was loaded
   }
   points_.emplace_back(seconds, count);
   while (points_.size() > 2 && seconds - points_[1].first >= kRateWindow) points_.pop_front();

@@ -1,7 +1,7 @@
 #pragma once
-// Protocol buffers, as far as writing an event file of TensorBoard needs them. Written by hand, because the format of
-// these few messages is fixed, while the protobuf library has no stable ABI and would be a dependency of every program
-// that links libcomposer; libtorch contains a copy of its own, which must not meet another version.
+// Writes protocol buffers, as far as event files of TensorBoard need them. Written by hand, because the format of these
+// few messages is fixed, while the protobuf library has no stable ABI and would be a dependency of every program that
+// links libcomposer. libtorch also contains a copy of protobuf, which must not meet another version.
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace composer::loggers {
 
-// A message that is being written. Each function adds one field; those of a message may be added in any order.
+// A message that is being written. Each function adds one field. Fields may be added in any order.
 class Protobuf {
  public:
   Protobuf& whole(int field, std::int64_t value) {  // int32, int64, bool, enum
@@ -27,12 +27,12 @@ class Protobuf {
     return *this;
   }
   Protobuf& message(int field, const Protobuf& value) { return text(field, value.bytes_); }
-  // The same without a copy: `add` adds the fields of the inner message to the Protobuf that it is given.
+  // Adds an inner message without a copy: `add` adds its fields to the Protobuf that it gets.
   template <class Add>
   Protobuf& message(int field, const Add& add) {
     tag(field, 2);
     const std::size_t begin = bytes_.size();
-    bytes_ += '\0';  // the length, which mostly takes one byte
+    bytes_ += '\0';  // the length, which usually takes one byte
     add(*this);
     const Varint length(bytes_.size() - begin - 1);
     bytes_.replace(begin, 1, length.bytes.data(), length.size);

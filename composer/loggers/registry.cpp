@@ -2,7 +2,7 @@
 
 namespace composer::loggers {
 
-// Each is defined beside its class.
+// Each function is defined beside its class.
 namespace entries {
 Entry<Loggers> console();
 Entry<Loggers> csv();

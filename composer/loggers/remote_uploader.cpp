@@ -60,7 +60,7 @@ struct RemoteUploader::Open {
       : uri(store->uri()), queue(std::move(store), {.owner = kRemoteUploader, .capacity = capacity}) {}
   std::string uri;
   net::UploadQueue queue;
-  bool hangs = false;  // it was waited for once
+  bool hangs = false;  // whether flush_timeout has passed once, after which uploads are not waited for
 };
 
 RemoteUploader::RemoteUploader(RemoteUploaderOptions options)

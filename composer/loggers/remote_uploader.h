@@ -15,15 +15,15 @@ namespace composer::loggers {
 struct RemoteUploaderOptions {
   std::string uri = {};          // required: s3://bucket/folder, https://host/folder or file:///folder
                                  // {run_name} and {rank} are replaced
-  std::int64_t capacity = 1024;  // >= 1; files that wait. Further ones are not uploaded
-  std::int64_t attempts = 5;     // 1 to 100; of each request, if the failure may be temporary
+  std::int64_t capacity = 1024;  // >= 1; number of waiting files. Further files are not uploaded
+  std::int64_t attempts = 5;     // 1 to 100; tries of a request whose failure may be temporary
   Seconds flush_timeout{60};     // 0 to 86,400 s; longest time that the end of the run and flush() wait for uploads
-  LogFailure on_failure = LogFailure::CONTINUE;  // CONTINUE: warn; FAIL: close() also throws, which ends with an error
+  LogFailure on_failure = LogFailure::CONTINUE;  // CONTINUE: warn; FAIL: close() also throws
 };
 
-// Uploads each file of Logger::upload_file() to uri + "/" + its name, in order, on a background thread; training does
-// not wait. A file that exists there is replaced only if its `overwrite` is set. The first failure becomes a warning at
-// once. At the end of the run, what was not uploaded is listed.
+// Uploads each file of Logger::upload_file() to uri + "/" + its name, in order, on a background thread. Training does
+// not wait. An existing file at the destination is replaced only if `overwrite` is set for the file. The first failure
+// becomes a warning at once. At the end of the run, a warning lists the files that were not uploaded.
 //
 // Throws ConfigError in the constructor for a URI that is not supported, and at INIT for missing credentials.
 class COMPOSER_EXPORT RemoteUploader final : public RecordDestination, public ForAllRanks {

@@ -25,7 +25,7 @@ std::shared_ptr<RecordWriter> ResumableLogger::make_writer(const State& state) {
   return place_->writer();
 }
 
-// The records that were held meanwhile follow. `fit`: that begins; null: none does.
+// Opens the log and writes the held records. `fit`: state of the fit that begins; null: no fit begins.
 void ResumableLogger::open_place(const State* fit) {
   open_held([&] {
     if (fit != nullptr) place_->before_fit(*fit, /*is_open=*/false);
@@ -56,7 +56,8 @@ void ResumableLogger::visit_state(StateVisitor& visit) {
     return;
   }
   if (!is_open() && !place_->is_marked()) return;
-  // A checkpoint must not know of what a loss of power takes away, nor a run that goes on from it log that again.
+  // The log is synced first: a checkpoint must not refer to records that a power loss may remove, because a resumed run
+  // would not log them again.
   if (is_open()) place_->is_remote() ? flush() : sync();
   place_->save_mark(visit, is_open());
   visit_missing(visit);

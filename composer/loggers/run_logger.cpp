@@ -20,7 +20,7 @@ void RunLogger::fit_end(const State& state, Logger& logger) {
 void RunLogger::eval_before_all(const State&, Logger&) { evaluates_ = true; }
 void RunLogger::eval_after_all(const State& state, Logger&) {
   evaluates_ = false;
-  if (state.run && state.run->interrupted()) killed_ = true;  // in the evaluation that follows fit_end
+  if (state.run && state.run->interrupted()) killed_ = true;  // interrupted in the evaluation that follows fit_end
 }
 void RunLogger::eval_standalone_start(const State&, Logger&) { evaluates_ = true; }
 void RunLogger::eval_standalone_end(const State&, Logger&) { evaluates_ = false; }

@@ -9,7 +9,7 @@ namespace composer::loggers {
 
 enum class RunStatus : std::uint8_t {
   FINISHED,
-  FAILED,  // what was begun last, a fit, an evaluation or a prediction, has not ended: it threw
+  FAILED,  // the fit, evaluation or prediction begun last has not ended: it threw
   KILLED,  // a signal has ended the last fit
 };
 
@@ -31,7 +31,7 @@ class COMPOSER_EXPORT RunLogger : public ResumableLogger {
   RunStatus status() const;
 
  private:
-  bool fits_ = false, evaluates_ = false, predicts_ = false;  // has been begun and not ended
+  bool fits_ = false, evaluates_ = false, predicts_ = false;  // whether one has begun and not ended
   bool killed_ = false;
 };
 

@@ -31,8 +31,8 @@ std::string or_environment(const std::string& text, const char* name) {
 
 std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-// Replaces what Slack would read as the beginning of a link or of a special character. As many whole characters as fit
-// into `most` bytes.
+// Replaces characters that Slack would read as the beginning of a link or of a special character. Returns as many whole
+// characters as fit into `most` bytes.
 std::string escaped(std::string_view text, std::size_t most) {
   std::string all;
   while (!text.empty()) {
@@ -49,8 +49,8 @@ std::string escaped(std::string_view text, std::size_t most) {
   return all;
 }
 
-// A section of Slack has at most 3000 characters, and a message 50 blocks. Two lines fit into one section, so there are
-// at most 26 for 50 entries.
+// Slack allows 3000 characters in a section, and 50 blocks in a message. At least two lines fit into one section, so 50
+// entries need at most 26 sections.
 json default_blocks(const std::vector<SlackEntry>& entries) {
   constexpr std::size_t kLongest = 2900, kLongestKey = 500, kLongestValue = 900;
   std::vector<std::string> sections(1);
@@ -69,12 +69,12 @@ json default_blocks(const std::vector<SlackEntry>& entries) {
   return blocks;
 }
 
-// null if it is missing, or if the answer is no object.
+// The field of the answer; null if it is missing, or if the answer is not an object.
 json field(const json& answer, const char* name) {
   return answer.is_object() && answer.contains(name) ? answer.at(name) : json();
 }
 
-// Where messages are sent.
+// Where messages are sent, and with which key.
 struct Address {
   std::string url, key, channel;
 };
@@ -93,7 +93,7 @@ net::HttpOptions slack_http_options(const SlackLoggerOptions& options) {
   return http;
 }
 
-// A record without fields ends a message.
+// Sends entries to Slack. A record without entries ends a message.
 class SlackWriter final : public RecordWriter {
  public:
   explicit SlackWriter(const SlackLoggerOptions& options)
@@ -130,7 +130,7 @@ class SlackWriter final : public RecordWriter {
     }
   }
 
-  // Whoever knows the address of a webhook, or what stands behind the server's name in it, can write to the channel.
+  // Removes the webhook's address, and parts of its path: whoever knows them can write to the channel.
   std::string without_secret(std::string text) const {
     if (!address_.channel.empty()) return text;
     const std::string url = net::shown_url(address_.url);
@@ -142,7 +142,7 @@ class SlackWriter final : public RecordWriter {
   }
 
   void send(const std::vector<SlackEntry>& entries) {
-    json message = {{"text", join("step ", entries.back().step)}};  // of the notification
+    json message = {{"text", join("step ", entries.back().step)}};  // text of the notification
     message["blocks"] = options_.formatter_func ? formatted(entries) : default_blocks(entries);
     net::HttpRequest request{.method = "POST", .url = address_.url};
     request.headers = {{"Content-Type", "application/json; charset=utf-8"}};
@@ -177,7 +177,7 @@ class SlackWriter final : public RecordWriter {
   const Address address_;
   net::HttpClient client_;
   std::vector<SlackEntry> entries_;
-  bool has_answered_ = false;  // requests are not repeated before
+  bool has_answered_ = false;  // requests are not repeated before the first answer
 };
 
 std::vector<Option<SlackLoggerOptions>> slack_logger_options() {
@@ -212,11 +212,11 @@ void check_address(const SlackLoggerOptions& options) {
 
 }  // namespace
 
-// Which keys are sent.
+// Decides which keys are sent.
 struct SlackLogger::Filter {
   std::vector<util::Pattern> patterns;
   SequenceMap<std::optional<bool>> known;
-  std::vector<LogEntry> some;  // kept for its memory
+  std::vector<LogEntry> some;  // member, so that its memory is reused
 
   bool includes(std::string_view key) {
     std::optional<bool>& answer = known[key];
@@ -242,7 +242,7 @@ std::shared_ptr<RecordWriter> SlackLogger::make_writer(const State& state) {
   return std::make_shared<SlackWriter>(options_);
 }
 
-// Those that are included. Valid until the next call.
+// The included entries. Valid until the next call.
 std::span<const LogEntry> SlackLogger::included(std::span<const LogEntry> entries) {
   const auto is_included = [this](const LogEntry& entry) { return filter_->includes(entry.key); };
   const auto first = std::ranges::find_if_not(entries, is_included);

@@ -19,25 +19,24 @@ struct SlackEntry {
 };
 
 struct SlackLoggerOptions {
-  std::vector<std::string> include_keys = {};  // regular expressions, at least one; keys that begin with a match
-  // The blocks of a message, as JSON: an array. Called by a background thread. Empty: the step as a header, then a line
-  // for each entry.
+  std::vector<std::string> include_keys = {};  // at least one regular expression; keys that begin with a match are sent
+  // Makes the blocks of a message, as a JSON array. Called by a background thread. Empty: the step as a header, then a
+  // line for each entry.
   std::function<std::string(const std::vector<SlackEntry>& entries)> formatter_func = {};
-  Time log_interval = "1ep";               // in ep or ba, at least 1; when what has been logged is sent
-  std::int64_t max_logs_per_message = 50;  // 1 to 50 entries; more become further messages
-  std::string webhook_url = {};            // an incoming webhook of Slack; or, instead of it:
+  Time log_interval = "1ep";               // in ep or ba, at least 1; how often logged entries are sent
+  std::int64_t max_logs_per_message = 50;  // 1 to 50 entries; further ones are sent in further messages
+  std::string webhook_url = {};            // an incoming webhook of Slack; without one, key and channel are used:
   std::string slack_logging_api_key = {};  // empty: SLACK_LOGGING_API_KEY of the environment
   std::string channel_id = {};             // empty: SLACK_LOGGING_CHANNEL_ID of the environment
   std::string api_url = "https://slack.com/api";
-  std::int64_t attempts = 3;  // 1 to 10; of each message, with growing pauses, once Slack has answered
+  std::int64_t attempts = 3;  // 1 to 10; tries for each message, with growing pauses, once Slack has answered
 };
 
-// Sends metrics and hyperparameters whose keys are included to a channel of Slack, on a background thread: at the end
-// of the first epoch (or batch, for an interval in batches), then at every interval, and at the end of the fit. In a
-// run of several processes, only that of rank 0 sends. Messages that Slack does not accept are counted, and never end
-// the run.
+// Sends metrics and hyperparameters with included keys to a Slack channel, on a background thread: at the end of the
+// first epoch (or batch, for an interval in batches), then at every interval, and at the end of the fit. In a run of
+// several processes, only rank 0 sends. Messages that Slack does not accept are counted, and never end the run.
 //
-// Throws ConfigError from the constructor, also if there is neither a webhook nor a key with a channel.
+// The constructor throws ConfigError for invalid options, and if there is neither a webhook nor a key with a channel.
 class COMPOSER_EXPORT SlackLogger final : public BackgroundLogger {
  public:
   explicit SlackLogger(SlackLoggerOptions options);

@@ -6,7 +6,7 @@
 
 namespace composer::loggers {
 
-// Values by key. Looking up a known key allocates nothing. References stay valid when others are added.
+// Values by key. Looking up a known key allocates nothing. References stay valid when other keys are added.
 template <class T>
 class StringMap {
  public:
@@ -30,8 +30,8 @@ class StringMap {
   std::unordered_map<std::string, T, Hash, std::equal_to<>> map_;
 };
 
-// A StringMap for keys that come in the same order again and again, as those of the batches of a run do: the key that
-// followed the last time is found by one comparison.
+// A StringMap for keys that are looked up in the same order again and again, such as those of a run's batches: the key
+// that followed the current one last time is found by one comparison.
 template <class T>
 class SequenceMap {
  public:
@@ -65,7 +65,7 @@ class SequenceMap {
  private:
   struct Node {
     std::string key;
-    Node* next = nullptr;  // what was looked up after it the last time
+    Node* next = nullptr;  // the node that was looked up after this one last time
     T value{};
   };
   StringMap<Node> nodes_;

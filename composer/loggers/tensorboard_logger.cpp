@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kTensorBoardLogger = "TensorBoardLogger";
 
-// What a checkpoint knows of an event file.
+// The mark of an event file in a checkpoint.
 struct EventFileMark {
   std::string name;
   util::LogMark mark;
@@ -33,7 +33,7 @@ struct EventFileMark {
   }
 };
 
-// Whether it is there: it may have been removed.
+// Cuts the file to its size at the checkpoint. Returns false if the file was removed, shortened or replaced.
 bool cut(const std::string& folder, const EventFileMark& file, bool is_taken) {
   const std::string path = folder + '/' + file.name;
   std::error_code error;
@@ -58,15 +58,16 @@ bool cut(const std::string& folder, const EventFileMark& file, bool is_taken) {
   return true;
 }
 
-// Those of which no living logger, of this process or another, has the lock.
+// Files of the run that no living logger, of this process or another, has locked.
 std::vector<std::string> dead_files_of(const std::string& folder, const std::string& end) {
   std::vector<std::string> names = event_files_of(folder, end);
   std::erase_if(names, [&](const std::string& name) { return util::is_in_use(folder + '/' + name); });
   return names;
 }
 
-// What the run logs again: the rest of the file that the checkpoint knows, and files that were begun after it. Their
-// names end as those of this process, or as that of the known file, if the save folder was moved since.
+// Removes what the run logs again: the rest of the file that the checkpoint refers to, and files that were begun after
+// it. The names of these files have the end `end`, or that of the checkpoint's file, if the save folder was moved
+// since.
 void drop_later(const std::string& folder, const std::string& end, const EventFileMark& file, bool is_taken) {
   std::vector<std::string> names = dead_files_of(folder, end);
   const std::string known = cut(folder, file, is_taken) ? end_of_event_file(file.name) : end;
@@ -80,11 +81,11 @@ void drop_later(const std::string& folder, const std::string& end, const EventFi
   }
 }
 
-// Of a run of which no checkpoint is left, and which begins again with the file `own`. TensorBoard does not see the new
-// names.
+// Renames the earlier files of a run that has no checkpoint left and begins again with the file `own`. TensorBoard does
+// not read files with the new names.
 void set_earlier_aside(const std::string& folder, const std::string& end, const std::string& own) {
   for (const std::string& name : dead_files_of(folder, end)) {
-    if (name == own) continue;  // where there are no locks
+    if (name == own) continue;  // the file may be listed where locks are not supported
     const std::string aside = "earlier." + name.substr(name.find("tfevents.") + 9);
     std::error_code error;
     std::filesystem::rename(folder + '/' + name, folder + '/' + aside, error);
@@ -103,7 +104,7 @@ std::vector<Option<TensorBoardLoggerOptions>> tensorboard_logger_options() {
                      on_failure_option(&O::on_failure), when_full_option(&O::when_full));
 }
 
-// The event files of a run in a folder: a log goes on in a new one.
+// The event files of a run in a folder, as the place of the log. A continued log gets a new file.
 class EventPlace final : public MarkedPlace<EventFileMark> {
  public:
   EventPlace(std::string folder, std::string end, bool resumes, std::shared_ptr<EventWriter> writer)
@@ -133,7 +134,8 @@ class EventPlace final : public MarkedPlace<EventFileMark> {
     return {name, util::LogMark::of(folder_ + '/' + name, writer_->size())};
   }
 
-  // Whoever wrote it when the checkpoint was loaded may have closed it since.
+  // Whether another logger is writing the file. Tried again here, because that logger may have closed the file since
+  // the checkpoint was loaded.
   bool is_taken(const EventFileMark& mark) {
     const auto taken = [this] { return lock_ && lock_->state() == util::FileLock::State::TAKEN; };
     if (!lock_ || taken()) lock_.emplace(folder_ + '/' + mark.name);
@@ -141,11 +143,10 @@ class EventPlace final : public MarkedPlace<EventFileMark> {
   }
 
   const std::string folder_;
-  const std::string end_;  // of the names of the run's files
+  const std::string end_;  // end of the names of the run's files
   const bool resumes_;
   const std::shared_ptr<EventWriter> writer_;
-  // Of the file of the process that wrote the checkpoint, until it is cut: no other logger takes it for that of a dead
-  // process.
+  // Lock of the checkpoint's file until it is cut, so that no other logger takes the file for that of a dead process.
   std::optional<util::FileLock> lock_;
 };
 
@@ -169,14 +170,15 @@ std::unique_ptr<LogPlace> TensorBoardLogger::make_place(const State& state) {
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
     throw ConfigError(kTensorBoardLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
   const std::string named = util::format_name(options_.folder, state, nullptr, kTensorBoardLogger);
-  const std::string folder = std::filesystem::absolute(named).string();  // the program may change its working directory
+  // Absolute, because the program may change its working directory.
+  const std::string folder = std::filesystem::absolute(named).string();
   const std::string end = end_of_event_files(state.run_name, state.run ? state.run->identity() : "");
   writer_ = std::make_shared<EventWriter>(folder, state.run_name, end, options_);
   return std::make_unique<EventPlace>(folder, end, state.resumes, writer_);
 }
 
 void TensorBoardLogger::fit_start(const State& state, Logger& logger) {
-  if (writer_) writer_->set_status(SessionStatus::FAILURE);  // unless it ends
+  if (writer_) writer_->set_status(SessionStatus::FAILURE);  // until the fit ends
   ResumableLogger::fit_start(state, logger);
 }
 

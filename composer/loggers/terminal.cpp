@@ -16,7 +16,7 @@ int terminal_columns(int descriptor) {
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// Takes the first character off the text; a byte that begins none is one of its own.
+// Removes the first character from the text and returns it. A byte that begins no UTF-8 character is returned alone.
 std::string_view take_character(std::string_view& text) {
   const auto lead = static_cast<unsigned char>(text.front());
   std::size_t length = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;

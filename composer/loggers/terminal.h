@@ -10,12 +10,13 @@ namespace composer::loggers {
 
 // The properties of the terminal that a progress bar draws on. Set them for a custom display, and in tests.
 struct COMPOSER_EXPORT Terminal {
-  bool interactive = false;  // lines can be redrawn
+  bool interactive = false;  // whether lines can be redrawn
   bool utf8 = false, colors = false;
   std::function<int()> columns;   // called at each redraw
   std::function<double()> clock;  // monotonic, in seconds
 
-  // A pipe or a file is not interactive, nor is TERM=dumb; no colors with NO_COLOR; UTF-8 if the environment says so.
+  // The properties of the stream. A pipe or a file is not interactive, nor is TERM=dumb. NO_COLOR switches colors off.
+  // UTF-8 is used if the environment says so.
   static Terminal of(const TextStream& stream);
 };
 

@@ -14,7 +14,8 @@ void TextStream::check(std::string_view who) const {
 }
 
 void TextStream::write(std::string_view text) const {
-  const util::NoSigpipe no_sigpipe;  // what shows the text may have ended: training goes on without it
+  // The program that shows the text may have ended, and training continues without it.
+  const util::NoSigpipe no_sigpipe;
   std::ostream& standard = descriptor() == STDOUT_FILENO ? std::cout : std::cerr;
   (stream_ != nullptr ? *stream_ : standard) << text << std::flush;
 }

@@ -15,7 +15,7 @@ class COMPOSER_EXPORT TextStream {
   TextStream(std::ostream& stream) : stream_(&stream) {}
 
   const std::string& name() const { return name_; }  // empty for a std::ostream
-  // Throws ConfigError, beginning with `who`, for any other name.
+  // Throws ConfigError for any other name. The message begins with `who`.
   void check(std::string_view who) const;
   void write(std::string_view text) const;  // writes and flushes; ignores errors
   int descriptor() const;                   // -1 for a std::ostream

@@ -3,6 +3,6 @@
 
 namespace composer::loggers {
 
-std::string path_of_program();  // empty: unknown
+std::string path_of_program();  // empty if unknown
 
 }  // namespace composer::loggers

@@ -104,7 +104,7 @@ std::vector<Timestamp> Timeline::all() const {
 
 void Runs::add(std::int64_t value) {
   ++size_;
-  // Unsigned: the distance of two numbers may overflow, and then wraps back when it is added.
+  // Computed unsigned: the distance of two numbers may overflow, and wraps back when it is added.
   const auto minus = [](std::int64_t a, std::int64_t b) {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
   };
@@ -139,7 +139,8 @@ std::vector<std::int64_t> Runs::all() const {
 }
 
 void Values::add(const Scalar& value) {
-  if (!pending_.empty()) read_pending();  // a metric that is a number now and then: keep the order
+  // Keeps the order of a metric that is sometimes a number and sometimes a tensor.
+  if (!pending_.empty()) read_pending();
   while (!std::visit(AppendScalar{value}, values_)) widen(value);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The compact storage of InMemoryLogger: about 30 bytes per training step instead of a kilobyte. Deques, because a
-// vector that grows copies everything and leaves the block it had.
+// The compact storage of InMemoryLogger: about 30 bytes per training step instead of a kilobyte. It uses deques,
+// because a vector that grows copies everything and frees the block that it had.
 #include <cstdint>
 #include <deque>
 #include <utility>
@@ -14,10 +14,10 @@
 
 namespace composer::loggers {
 
-// Timestamps in the order in which they were added. One that is the batch after the last takes 16 bytes.
+// Timestamps in the order in which they were added. A timestamp one batch after the last one takes 16 bytes.
 class Timeline {
  public:
-  // Returns the index: the last one's if time has not advanced.
+  // Adds a timestamp and returns its index. If time has not advanced, returns the last index.
   std::int64_t add(const Timestamp& now);
   Timestamp at(std::int64_t index) const;
   std::vector<Timestamp> all() const;
@@ -32,7 +32,7 @@ class Timeline {
   Timestamp last_;
 };
 
-// Integers. Each evenly spaced run takes 24 bytes in total, so counters cost nothing per value.
+// Integers. Each evenly spaced run takes 24 bytes in total, so counters take no memory per value.
 class Runs {
  public:
   void add(std::int64_t value);
@@ -57,14 +57,14 @@ class Values {
   // Keeps a one-element tensor that is not on the host; read_pending() reads all of them together.
   void add_pending(const at::Tensor& tensor);
   void read_pending();
-  // Excludes pending values.
+  // All values except pending ones.
   std::vector<Scalar> all() const;
-  Scalar last() const;  // likewise; requires at least one value
+  Scalar last() const;  // the last value except pending ones; requires at least one
 
  private:
   void widen(const Scalar& value);  // switches to a representation that can hold it
   std::variant<Runs, std::deque<float>, std::deque<double>, std::deque<Scalar>> values_;
-  std::vector<at::Tensor> pending_;  // 0-d, or 1-d: many of them stacked
+  std::vector<at::Tensor> pending_;  // 0-d tensors, or 1-d stacks of them
   std::size_t pending_scalars_ = 0;  // number of 0-d tensors at the end of pending_
 };
 

@@ -38,7 +38,7 @@ std::string host_name() {
   return host.data();
 }
 
-// One chunk of a record in a block.
+// Appends one chunk of a record in a block.
 void append_chunk(std::string& bytes, char type, std::string_view data) {
   const std::size_t begin = bytes.size();
   bytes.append(kHeader - 1, '\0') += type;
@@ -127,7 +127,7 @@ WandBContent wandb_history(std::span<const WandBItem> items, std::int64_t step) 
   return {2, message_of(items).message(2, Protobuf().whole(1, step))};
 }
 
-// A summary is not computed from the history when an offline run is sent.
+// Written explicitly: when an offline run is sent, its summary is not computed from the history.
 WandBContent wandb_summary(std::span<const WandBItem> items) { return {3, message_of(items)}; }
 
 WandBContent wandb_summary_runtime(std::int64_t seconds) {

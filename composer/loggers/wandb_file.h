@@ -1,5 +1,5 @@
 #pragma once
-// Files of offline runs of Weights & Biases: what each kind of record becomes, and the frame around it.
+// Writes files of offline runs of Weights & Biases: builds records, and frames them.
 #include <cstdint>
 #include <map>
 #include <span>
@@ -12,9 +12,9 @@
 
 namespace composer::loggers {
 
-inline constexpr const char* kWandBLogger = "WandBLogger";  // begins the texts of errors
+inline constexpr const char* kWandBLogger = "WandBLogger";  // error texts begin with it
 
-// JSON by key. W&B's JSON has NaN, Infinity and -Infinity.
+// JSON by key. In W&B's JSON, NaN, Infinity and -Infinity are allowed.
 using WandBItems = std::map<std::string, std::string>;
 std::string wandb_json(const Scalar& value);
 void append_wandb_json(std::string& json, const Scalar& value);
@@ -25,11 +25,11 @@ struct WandBItem {
 
 // The first bytes of a file.
 std::string wandb_file_start();
-// Appends a record to the bytes that follow `size` bytes of a file: in the frame of a LevelDB log in blocks of 32 KiB,
-// but with CRC-32 (zlib) of type and data as its checksum.
+// Appends a record to bytes that will follow `size` bytes of a file. The frame is that of a LevelDB log in blocks of 32
+// KiB, but its checksum is the CRC-32 (zlib) of type and data.
 void append_wandb_framed(std::string& bytes, const Protobuf& record, std::int64_t size);
 
-// The content of a record, and the field that says of what kind it is.
+// The content of a record, and the number of the field for its kind.
 struct WandBContent {
   int field = 0;
   Protobuf message;
@@ -42,13 +42,13 @@ struct WandBRun {
   std::vector<std::string> tags;
   double started_at = 0;  // seconds since 1970
 };
-// The first record, which says what wrote the file.
+// The first record, which names the program that wrote the file.
 WandBContent wandb_header();
 WandBContent wandb_run(const WandBRun& run, const WandBItems& config);
-// The machine and the program; `writer_id` is unique for each process.
+// Describes the machine and the program. `writer_id` is unique for each process.
 WandBContent wandb_environment(double started_at, std::string_view writer_id);
 WandBContent wandb_config(const WandBItems& items);
-// A value below other keys.
+// A value below other keys, which are in `path`.
 WandBContent wandb_nested_config(const std::vector<std::string>& path, std::string_view json);
 WandBContent wandb_history(std::span<const WandBItem> items, std::int64_t step);
 WandBContent wandb_summary(std::span<const WandBItem> items);

@@ -12,7 +12,7 @@
 
 namespace composer::loggers {
 
-// Puts files of media and of users there, and says what the run's file must have of them.
+// Writes media and users' files into this folder, and returns the records that the run's file needs for them.
 class WandBFiles {
  public:
   explicit WandBFiles(std::int64_t max_images) : max_images_(max_images) {}
@@ -20,17 +20,17 @@ class WandBFiles {
 
   struct Added {
     std::vector<WandBContent> contents;
-    std::string json;  // of the row
+    std::string json;  // value in the row
   };
   Added add_media(const WandBMedia& media) const;
   Added add_images(const std::string& key, std::int64_t step, const LogImages& images);
   WandBContent add_file(const LogFile& file) const;  // throws Error for the name of a file that W&B writes itself
-  void forget_labels() { labels_.clear(); }          // what was added is not in the run's file
+  void forget_labels() { labels_.clear(); }  // to be called if returned records were not written to the run's file
 
  private:
   std::int64_t max_images_;
   std::string folder_;
-  std::map<std::string, std::string> labels_;  // of the classes of masks, in the run's file
+  std::map<std::string, std::string> labels_;  // class labels of masks that are in the run's file
 };
 
 }  // namespace composer::loggers

@@ -13,7 +13,7 @@
 namespace composer::loggers {
 namespace {
 
-// In characters of UTF-8.
+// The number of UTF-8 characters.
 std::size_t length_of(const std::string& text) {
   std::size_t length = 0;
   for (const char c : text) length += (c & 0xC0) != 0x80 ? 1 : 0;
@@ -78,7 +78,7 @@ std::vector<Option<WandBLoggerOptions>> wandb_logger_options() {
                      on_failure_option(&O::on_failure), when_full_option(&O::when_full));
 }
 
-// The folder of an offline run.
+// The folder of an offline run, as the place of the log.
 class WandBPlace final : public MarkedPlace<WandBMark> {
  public:
   explicit WandBPlace(std::shared_ptr<WandBWriter> writer) : writer_(std::move(writer)) {}
@@ -118,7 +118,8 @@ std::unique_ptr<LogPlace> WandBLogger::make_place(const State& state) {
   if (state.run_name.empty() && options_.folder.find("{run_name}") != std::string::npos)
     throw ConfigError(kWandBLogger, ": folder ", options_.folder, " requires a run_name, and this run has none");
   const std::filesystem::path folder = util::format_name(options_.folder, state, nullptr, kWandBLogger);
-  const std::filesystem::path base = std::filesystem::absolute(folder) / "wandb";  // the program may go elsewhere
+  // Absolute, because the program may change its working directory.
+  const std::filesystem::path base = std::filesystem::absolute(folder) / "wandb";
   writer_ = std::make_shared<WandBWriter>(WandBWriterOptions{.base = base.lexically_normal().string(),
                                                              .run = run_of(options_, state),
                                                              .rank = state.rank,

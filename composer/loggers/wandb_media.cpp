@@ -17,9 +17,9 @@
 namespace composer::loggers {
 namespace {
 
-constexpr std::int64_t kMostBins = 512;  // that W&B's own client makes
+constexpr std::int64_t kMostBins = 512;  // as many as W&B's own client makes
 
-// Adds a file, and returns the JSON of it without its outer braces.
+// Adds a file to `media`, and returns its JSON without the outer braces.
 std::string add_file(WandBMedia& media, const std::string& begin, const std::string& ending, std::string data) {
   const std::string sum = net::sha256(data);
   const std::string path = join("media/", begin, '_', sum.substr(0, 20), ending);
@@ -47,7 +47,7 @@ std::string json_numbers(const at::Tensor& tensor, std::int64_t every) {
 }  // namespace
 
 std::string path_below(const std::string& path) {
-  constexpr std::size_t kLongest = 150;  // of a name, bytes
+  constexpr std::size_t kLongest = 150;  // bytes in a name
   std::string below;
   for (const std::filesystem::path& part : std::filesystem::path(path)) {
     const std::string name = part.string().substr(0, kLongest);

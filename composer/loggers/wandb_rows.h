@@ -1,5 +1,5 @@
 #pragma once
-// The rows of an offline run of W&B.
+// Collects the rows of an offline run of W&B.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,46 +15,47 @@ class StateVisitor;
 
 namespace composer::loggers {
 
-// How far an offline run is written.
+// The position of an offline run: what has been written, and the current row.
 struct WandBPosition {
-  std::int64_t records = 0;    // in the file
-  std::int64_t next_step = 0;  // the least that the next row may have
+  std::int64_t records = 0;    // number of records in the file
+  std::int64_t next_step = 0;  // lower limit for the step of the next row
   std::int64_t row_step = 0;
-  WandBItems row;       // of the current step; not yet in the file
-  double row_time = 0;  // seconds since 1970, of its last record
+  WandBItems row;       // row of the current step; not in the file yet
+  double row_time = 0;  // time of the row's last record, in seconds since 1970
   void visit_state(StateVisitor& visit);
 };
 
-// What was logged of one step is a row, and the summary has the last value of each key.
+// Collects rows and the summary. A row contains what was logged at one step. The summary contains the last value of
+// each key.
 class WandBRows {
  public:
   bool is_empty() const { return row_.empty(); }  // the current row
   std::int64_t step() const { return position_.row_step; }
   double time() const { return position_.row_time; }
 
-  // Something of this step comes into the row; one of another step has been taken before.
+  // Begins the row if it is empty; `time` becomes the row's time. A row of another step must be taken before.
   void begin(std::int64_t step, double time);
-  std::string& put(const std::string& key);  // into the row; returns its JSON, empty
-  WandBContent take_row(double runtime);     // which must not be empty
-  // The values that are new since the last summary; unset: none.
+  std::string& put(const std::string& key);  // adds the key to the row; returns a reference to its JSON, which is empty
+  WandBContent take_row(double runtime);     // requires a row that is not empty
+  // The values that have changed since the last summary; unset if there are none.
   std::optional<WandBContent> take_summary();
 
-  WandBPosition position() const;  // but for the records
+  WandBPosition position() const;  // without the number of records
   void go_to(WandBPosition position);
 
  private:
   struct Value {
     std::string key, json;  // json: of the current row, if in_row
-    std::string last;       // of the last row that was taken
+    std::string last;       // value in the last row that was taken
     bool in_row = false;
-    bool is_new = false;  // the last summary has an older one
+    bool is_new = false;  // whether the last summary has an older value
   };
   static std::vector<WandBItem> items_of(const std::vector<Value*>& values, std::string Value::*json);
 
-  WandBPosition position_;  // without the row
+  WandBPosition position_;  // without the current row
   SequenceMap<Value> values_;
-  std::vector<Value*> row_;  // those in the row
-  std::vector<Value*> new_;  // and the new ones
+  std::vector<Value*> row_;  // values in the current row
+  std::vector<Value*> new_;  // values with is_new
 };
 
 }  // namespace composer::loggers

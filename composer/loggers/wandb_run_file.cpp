@@ -11,7 +11,7 @@ void WandBRunFile::create(const std::string& path) {
 }
 
 void WandBRunFile::go_on(const std::string& path, std::int64_t size, std::int64_t records) {
-  file_.reset();  // its lock
+  file_.reset();  // releases its lock
   file_ = std::make_unique<util::OutputFile>(kWandBLogger, path, util::FileMode::APPEND, util::Writers::ONE);
   file_->cut(size);
   records_ = records;

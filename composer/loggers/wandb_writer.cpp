@@ -31,7 +31,7 @@ std::string local_time(double seconds) {
 
 std::string wandb_key(std::string_view key) {
   const bool taken = key == "_step" || key == "_runtime" || key == "_timestamp" || key == "_wandb";
-  return taken ? join("metric/", key) : valid_utf8(key);  // or nobody could read what follows
+  return taken ? join("metric/", key) : valid_utf8(key);  // invalid UTF-8 would make the rest of the file unreadable
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ void WandBWriter::go_to(WandBPosition position) {
   rows_.go_to(std::move(position));
 }
 
-// The summary of all rows is written once.
+// Writes one summary for all appended rows.
 template <class Append>
 void WandBWriter::write_all(const Append& append_all) {
   const WandBPosition before = position();
@@ -141,7 +141,7 @@ void WandBWriter::write(Records records) {
   reopen_row(records);
   const bool goes_on = file_.gives_up();
   const std::int64_t step = rows_.step();
-  std::vector<std::string> lost;  // why
+  std::vector<std::string> lost;  // reasons of lost records
   write_all([&] {
     for (const Record* record : records) {
       try {
@@ -168,7 +168,8 @@ void WandBWriter::append_unfinished_row() {
   append_row();
 }
 
-// A row that was flushed goes on, unless what follows begins with another step. The file keeps it until it is replaced.
+// Continues a row that flush() has written, unless the next record begins another step. The row stays in the file until
+// it is replaced.
 void WandBWriter::reopen_row(Records records) {
   if (!unfinished_) return;
   Unfinished before = *std::exchange(unfinished_, std::nullopt);
@@ -202,7 +203,7 @@ void WandBWriter::begin_again() {
 void WandBWriter::append(const Record& record) {
   if (record.kind() == Record::Kind::HYPERPARAMETERS) return append_config(record);
   if (const auto* file = record.get<LogFile>()) return append(files_.add_file(*file));
-  if (record.step() > rows_.step()) append_row();  // it begins another
+  if (record.step() > rows_.step()) append_row();  // a higher step begins a new row
   rows_.begin(record.step(), record.wall_time());
   for (const auto& [key, value] : record.entries()) append_wandb_json(rows_.put(names_[key]), read_scalar(value));
   if (const auto* images = record.get<LogImages>())

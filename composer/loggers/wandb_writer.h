@@ -19,11 +19,11 @@ class StateVisitor;
 
 namespace composer::loggers {
 
-// What a checkpoint knows of an offline run.
+// The mark of an offline run in a checkpoint.
 struct WandBMark {
-  std::string folder;  // its name, in wandb/
+  std::string folder;  // name of the folder in wandb/
   std::string id;
-  int rank = 0;        // that wrote it
+  int rank = 0;        // rank that wrote the run
   double runtime = 0;  // seconds
   util::LogMark file;
   WandBPosition position;
@@ -31,8 +31,8 @@ struct WandBMark {
 };
 
 struct WandBWriterOptions {
-  std::string base;  // the folder wandb/
-  WandBRun run;      // without id and time
+  std::string base;  // path of the folder wandb/
+  WandBRun run;      // without id and start time
   int rank = 0;
   bool log_artifacts = false;
   std::int64_t max_images = 16;
@@ -45,18 +45,18 @@ class WandBWriter final : public RecordWriter {
 
   std::string where() const override { return options_.base; }
   bool takes(const Record& record) const override;
-  void set_status(RunStatus status) { status_ = status; }  // of the run, from any thread
+  void set_status(RunStatus status) { status_ = status; }  // status of the run; may be called from any thread
 
   // The following are for the thread that trains, while the background thread is idle.
-  void begin();                                    // throws ConfigError if there can be no file
-  bool can_continue(const WandBMark& mark) const;  // the run is there as it was, or longer
+  void begin();                                    // throws ConfigError if the file cannot be made
+  bool can_continue(const WandBMark& mark) const;  // whether the run exists and starts with what it had at the mark
   void continue_at(const WandBMark& mark);         // throws Error
   WandBMark mark() const;
   void sync() override {
-    flush();  // a run that has ended may be killed, and nothing is logged by its next process
+    flush();  // after the end of the run, this process may be killed, and the next one would not log the row
     file_.sync();
   }
-  const std::string& folder() const { return folder_; }  // the whole path; empty: nothing is begun
+  const std::string& folder() const { return folder_; }  // absolute path; empty: no run was begun
   const std::string& id() const { return options_.run.id; }
 
  private:
@@ -64,12 +64,12 @@ class WandBWriter final : public RecordWriter {
   void flush() override;
   void close() override;
   template <class Append>
-  void write_all(const Append& append);  // all that it appends, or nothing
+  void write_all(const Append& append);  // writes everything that is appended, or nothing
   void append(const WandBContent& content) { file_.append(id(), content); }
   void append(const Record& record);
   void append_start();
   void append_row();
-  void append_unfinished_row();  // its step may go on
+  void append_unfinished_row();  // the row's step may continue
   void append_summary();
   void append_config(const Record& record);
   void append_added(const Record& record, const WandBFiles::Added& added);
@@ -83,10 +83,11 @@ class WandBWriter final : public RecordWriter {
   WandBWriterOptions options_;
   std::atomic<RunStatus> status_ = RunStatus::FINISHED;
   std::string folder_;
-  double began_at_ = 0;        // of this process's part, in seconds since 1970
-  double runtime_before_ = 0;  // of the parts before
+  double began_at_ = 0;        // when this process began, in seconds since 1970
+  double runtime_before_ = 0;  // of earlier processes, in seconds
   WandBRunFile file_;
-  // The last row is in the file although its step may go on: the end that it makes, and how far the run was without it.
+  // The last row is in the file although its step may continue. `end` is the end of the file with the row; `position`
+  // is the position without it.
   struct Unfinished {
     WandBRunFile::End end;
     WandBPosition position;
@@ -96,7 +97,7 @@ class WandBWriter final : public RecordWriter {
   WandBRows rows_;
   WandBItems config_;
   WandBFiles files_;
-  std::int64_t written_ = 0;  // records of the logger, by this process
+  std::int64_t written_ = 0;  // number of records written by this process
 };
 
 }  // namespace composer::loggers
