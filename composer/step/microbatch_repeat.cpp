@@ -18,20 +18,20 @@ namespace {
 
 // Autograd counts the writes to a tensor, and rejects a backward pass if a saved tensor was written since. Writes
 // during the life of this object do not count, provided that the tensors have their old values again at its end.
-class Uncounted {
+class RestoreVersions {
  public:
-  explicit Uncounted(const std::vector<at::Tensor>& tensors) {
+  explicit RestoreVersions(const std::vector<at::Tensor>& tensors) {
     for (const at::Tensor& tensor : tensors) {
       if (tensor.is_inference()) continue;
       counters_.emplace_back(tensor, torch::autograd::impl::version_counter(tensor));
       torch::autograd::impl::set_version_counter(tensor, c10::VariableVersion(tensor._version()));
     }
   }
-  ~Uncounted() {
+  ~RestoreVersions() {
     for (const auto& [tensor, counter] : counters_) torch::autograd::impl::set_version_counter(tensor, counter);
   }
-  Uncounted(const Uncounted&) = delete;
-  Uncounted& operator=(const Uncounted&) = delete;
+  RestoreVersions(const RestoreVersions&) = delete;
+  RestoreVersions& operator=(const RestoreVersions&) = delete;
 
  private:
   std::vector<std::pair<at::Tensor, c10::VariableVersion>> counters_;
@@ -41,7 +41,7 @@ class Uncounted {
 
 void MicrobatchRepeat::run(bool backward, const LossWeight& share) {
   if (!random_.is_set()) throw Error("state.run->repeat_microbatch: keep_random() was not called at BEFORE_FORWARD");
-  const Uncounted uncounted(buffers(as_module(*state_.model)));
+  const RestoreVersions versions(buffers(as_module(*state_.model)));
   BatchUndo undo(state_);
   const Outputs outputs = state_.outputs;
   const Losses losses = state_.loss;
