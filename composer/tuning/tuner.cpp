@@ -40,9 +40,9 @@ constexpr double kRaceSteps = 6;  // steps' worth of time, enough for three tria
 struct Stopped : std::exception {};
 
 // Saves what a step changes besides gradients, and restores it at the end of the scope. Gradients are made undefined.
-class Untouched {
+class RestoreStep {
  public:
-  explicit Untouched(State& state)
+  explicit RestoreStep(State& state)
       : state_(state),
         undo_(state),
         batch_(state.batch),
@@ -52,7 +52,7 @@ class Untouched {
         modes_(as_module(*state.model)) {
     train_unfrozen(as_module(*state.model));
   }
-  ~Untouched() {
+  ~RestoreStep() {
     try {
       undo_.restore();
     } catch (...) {
@@ -66,8 +66,8 @@ class Untouched {
     state_.loss = std::move(loss_);
     state_.batch_loss = std::move(batch_loss_);
   }
-  Untouched(const Untouched&) = delete;
-  Untouched& operator=(const Untouched&) = delete;
+  RestoreStep(const RestoreStep&) = delete;
+  RestoreStep& operator=(const RestoreStep&) = delete;
 
  private:
   State& state_;
@@ -79,13 +79,13 @@ class Untouched {
 };
 
 // Restores precision, threads, products and the layout of weights if an error leaves the scope.
-class UnlessDecided {
+class RestoreOnError {
  public:
-  UnlessDecided(State& state, kernels::ProductTable* products) : state_(state), products_(products) {
+  RestoreOnError(State& state, kernels::ProductTable* products) : state_(state), products_(products) {
     for (const at::Tensor& parameter : parameters(as_module(*state.model)))
       if (parameter.dim() == 4) layouts_.emplace_back(parameter, parameter.suggest_memory_format());
   }
-  ~UnlessDecided() {
+  ~RestoreOnError() {
     if (std::uncaught_exceptions() <= exceptions_) return;
     state_.precision = precision_;
     if (products_) *products_ = {};
@@ -98,8 +98,8 @@ class UnlessDecided {
         return;
       }
   }
-  UnlessDecided(const UnlessDecided&) = delete;
-  UnlessDecided& operator=(const UnlessDecided&) = delete;
+  RestoreOnError(const RestoreOnError&) = delete;
+  RestoreOnError& operator=(const RestoreOnError&) = delete;
 
  private:
   State& state_;
@@ -146,8 +146,8 @@ TuningResult Tuner::run_threads(Batch batch, int other, Tuned& chosen) {
   patience_ = kThreadsPatience;
   const std::vector<Way> ways = {{.threads = chosen.threads}, {.threads = other}};
   try {
-    const UnlessDecided unless_decided(state_, nullptr);
-    const Untouched untouched(state_);
+    const RestoreOnError restore_on_error(state_, nullptr);
+    const RestoreStep restore_step(state_);
     state_.batch = std::move(batch);
     step_.start(feed_);
     const Verdict verdict = fastest(ways, [](const Way& way) { use_threads_here(way.threads); });
@@ -168,8 +168,8 @@ bool Tuner::fits(const Tuned& tuned) const {
 
 // A choice from a checkpoint is not a measurement of this machine, so it is not put into the cache.
 Tuned Tuner::find_or_measure(Batch batch, const TuneCache& cache, bool resumes) {
-  const UnlessDecided unless_decided(state_, products_);
-  const Untouched untouched(state_);
+  const RestoreOnError restore_on_error(state_, products_);
+  const RestoreStep restore_step(state_);
   const std::string start = key(batch);
   state_.batch = std::move(batch);
   if (products_ && !kept_products_) look_at_step();
