@@ -50,7 +50,7 @@ at::Tensor GradientPasses::make_by_rule(const TrainBatch& train_batch) {
     if (counts)
       loss = train_batch(/*counts=*/true);
     else
-      rehearse(train_batch);
+      run_uncounted_pass(train_batch);
     passing = false;
     have_shown_ = true;
   };
@@ -66,7 +66,7 @@ at::Tensor GradientPasses::make_by_rule(const TrainBatch& train_batch) {
 }
 
 // Leaves the gradients of the batch, and the losses and metrics of these weights. Everything else is restored.
-void GradientPasses::rehearse(const TrainBatch& train_batch) {
+void GradientPasses::run_uncounted_pass(const TrainBatch& train_batch) {
   BatchUndo undo(state_);
   train_batch(/*counts=*/false);
   state_.outputs.clear();

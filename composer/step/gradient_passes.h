@@ -31,7 +31,7 @@ class GradientPasses {
 
  private:
   at::Tensor make_by_rule(const TrainBatch& train_batch);
-  void rehearse(const TrainBatch& train_batch);
+  void run_uncounted_pass(const TrainBatch& train_batch);
 
   State& state_;
   StepRule* rule_ = nullptr;
