@@ -164,7 +164,7 @@ bool StepGraph::run() {
     replay();
   } else if (const int before = times_trained(now); before == kWarmUps) {
     if (!capture(std::move(now))) return false;
-  } else if (before < 0 || !do_aside()) {
+  } else if (before < 0 || !run_on_side_stream()) {
     return false;
   }
   return true;
@@ -202,14 +202,14 @@ int StepGraph::times_trained(const Layouts& batch) {
 
 // Drops the autograd history of the batch before, which would tie the parameters to the stream on which that batch was
 // trained.
-void StepGraph::let_go() {
+void StepGraph::drop_history() {
   results_ = {};
   state_.outputs = detached(state_.outputs);
   state_.loss = detached(state_.loss);
 }
 
-bool StepGraph::do_aside() {
-  let_go();
+bool StepGraph::run_on_side_stream() {
+  drop_history();
   for (const at::Tensor& parameter : parameters()) {
     if (!parameter.grad().defined()) continue;
     refuse("a parameter has a gradient before the step, maybe because the optimizer does not have it");
@@ -239,7 +239,7 @@ bool StepGraph::capture(Layouts batch) {
   RandomState random;
   random.add(state_.device);
   try {
-    let_go();
+    drop_history();
     for (const auto& [name, tensor] : state_.batch) batch_.set(name, tensor.clone());
     const c10::impl::VirtualGuardImpl device(state_.device.type());
     const c10::DeviceGuard on_device(state_.device);

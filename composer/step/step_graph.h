@@ -63,8 +63,8 @@ class StepGraph final : public Computation {
   bool run();
   bool prepare();
   int times_trained(const Layouts& batch);
-  void let_go();
-  bool do_aside();
+  void drop_history();
+  bool run_on_side_stream();
   bool capture(Layouts batch);
   void replay();
   Results results_of(const Batch& batch);
