@@ -56,7 +56,7 @@ std::string progress(const State& state) {
 
 // The batches of an evaluation after which progress is printed, last first. They are eleven evenly spaced batches
 // without the last one, whose end is the end of the evaluation.
-std::vector<std::int64_t> batches_to_tell(std::optional<std::int64_t> total) {
+std::vector<std::int64_t> batches_to_print(std::optional<std::int64_t> total) {
   std::vector<std::int64_t> batches;
   if (!total) return batches;
   if (*total < 11)
@@ -153,13 +153,13 @@ void ConsoleLogger::flush() { buffers_->lines.write_held(); }
 void ConsoleLogger::eval_start(const State& state, Logger&) {
   print_hyperparameters();
   buffers_->metrics.clear();
-  eval_batches_told_ = batches_to_tell(state.dataloader_len);
+  eval_batches_to_print_ = batches_to_print(state.dataloader_len);
 }
 
 void ConsoleLogger::eval_batch_end(const State& state, Logger&) {
   const std::int64_t batch = state.eval_timestamp.batch;
-  if (eval_batches_told_.empty() || eval_batches_told_.back() != batch) return;
-  eval_batches_told_.pop_back();
+  if (eval_batches_to_print_.empty() || eval_batches_to_print_.back() != batch) return;
+  eval_batches_to_print_.pop_back();
   buffers_->lines.write(
       join("[Eval batch=", of(batch, state.dataloader_len), "] Eval on ", state.dataloader_label, " data\n"));
 }

@@ -59,7 +59,7 @@ class COMPOSER_EXPORT ConsoleLogger final : public RecordDestination {
   std::unique_ptr<Buffers> buffers_;
   LastBatch printed_at_;  // when training metrics were last printed
   // Batches of this evaluation whose progress is still to be printed, last first.
-  std::vector<std::int64_t> eval_batches_told_;
+  std::vector<std::int64_t> eval_batches_to_print_;
   bool hyperparameters_printed_ = false;  // true also if there were none
 };
 
