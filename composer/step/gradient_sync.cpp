@@ -35,7 +35,7 @@ BatchCounts GradientSync::start(const BatchCounts& own, bool may_change) {
                  at::kDouble);
   world_->sum(sums);
   const double* sum = sums.const_data_ptr<double>();
-  if (sum[8] > 0) losses_.learn_anew();
+  if (sum[8] > 0) losses_.forget_names();
   if (sum[11] > 0) model_.share_new();
   if (sum[12] > 0 && sum[12] < size_) model_.check({trains ? "training mode" : "evaluation mode"});
   begin_batch({.may_lack_weight = sum[5] > 0 || sum[6] > 0, .numbers_differ = sum[4] * size_ != sum[3] * sum[3]});

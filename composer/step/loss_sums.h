@@ -23,9 +23,9 @@ class LossSums {
   LossSums(std::shared_ptr<dist::World> world, at::Device device) : world_(std::move(world)), device_(device) {}
 
   // Whether this rank's losses in the last sum had other names or dtypes than those of all ranks. If so on any rank,
-  // learn_anew() is called on all, and they exchange names in the next sum.
+  // forget_names() is called on all, and they exchange names in the next sum.
   bool has_others() const { return has_others_; }
-  void learn_anew() { agrees_ = false; }
+  void forget_names() { agrees_ = false; }
 
   // Replaces this rank's losses by the sums over all ranks.
   void sum(Losses& losses);

@@ -44,7 +44,7 @@ TEST_CASE("A rank that has a loss of another name has others, and its sum is of 
       Losses losses;
       losses.set("total", loss_of(1));
       if (!seen.empty() && world->rank() == 1) losses.set("late", loss_of(3));
-      if (learns) sums.learn_anew();
+      if (learns) sums.forget_names();
       sums.sum(losses);
       seen.push_back(text(losses) + (sums.has_others() ? " and others" : ""));
     }
