@@ -391,7 +391,7 @@ void WeightsInUse::put_trained(StateDict& saved) const {
   });
 }
 
-void WeightsInUse::tell_handed_out(StateDict& saved) {
+void WeightsInUse::save_handed_out(StateDict& saved) {
   version();
   if (handed_out_by_.empty()) return;
   std::unordered_set<const c10::TensorImpl*> tensors;

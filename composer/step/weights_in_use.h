@@ -86,7 +86,7 @@ class WeightsInUse {
   // Replaces tensors of `saved` that share memory with the model by the trained weights.
   void put_trained(StateDict& saved) const;
   // Adds to `saved` which algorithm hands out weights for evaluation, and where it saves them (HandedOut).
-  void tell_handed_out(StateDict& saved);
+  void save_handed_out(StateDict& saved);
   // Replaces values in `weights`, which has the entries of state_dict(), by the handed out ones.
   void put(StateDict& weights, WeightsUse use) const;
 

@@ -105,7 +105,7 @@ StateDict RunState::snapshot(bool weights_only) const {
     all["rng"] = process.random.state();
     if (weights_in_use.version() != resumption.weights) resumption.waiting.drop({"evaluated"});  // of others
     resumption.waiting.put_into(all);
-    weights_in_use.tell_handed_out(all);
+    weights_in_use.save_handed_out(all);
   }
   all["model"] = std::move(weights);
   weights_in_use.put_trained(all);
