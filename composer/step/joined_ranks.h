@@ -21,12 +21,12 @@ class JoinedRanks {
   void join(State& state, const std::shared_ptr<dist::World>& world, const dist::DistributedOptions& options);
 
   // In this scope, batches are trained by this rank alone.
-  class Apart {
+  class ThisRankOnly {
    public:
-    explicit Apart(JoinedRanks& ranks) : ranks_(ranks), before_(std::exchange(ranks.now_, &ranks.alone_)) {}
-    ~Apart() { ranks_.now_ = before_; }
-    Apart(const Apart&) = delete;
-    Apart& operator=(const Apart&) = delete;
+    explicit ThisRankOnly(JoinedRanks& ranks) : ranks_(ranks), before_(std::exchange(ranks.now_, &ranks.alone_)) {}
+    ~ThisRankOnly() { ranks_.now_ = before_; }
+    ThisRankOnly(const ThisRankOnly&) = delete;
+    ThisRankOnly& operator=(const ThisRankOnly&) = delete;
 
    private:
     JoinedRanks& ranks_;

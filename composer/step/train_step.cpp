@@ -146,7 +146,7 @@ void TrainStep::choose_microbatch_size(const Feed& feed) {
 // Tries two microbatches, because the second adds its gradients to those of the first.
 void TrainStep::try_microbatches(const Feed& feed, std::int64_t size) {
   const at::AutoGradMode enable_grad(true);
-  const JoinedRanks::Apart apart(ranks_);
+  const JoinedRanks::ThisRankOnly this_rank_only(ranks_);
   const Batch part = feed.rules().split(microbatches_.whole(), size).front();
   for (const bool first : {true, false}) {
     microbatches_.enter_trial(feed, part, first);

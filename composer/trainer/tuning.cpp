@@ -63,7 +63,7 @@ void Tuning::begin_fit(Fit& fit, const Progress& progress, bool goes_on) {
   if (ranks.any(!batch)) return;  // that this is an error is said where it is trained on
   const bool has_size = on_.state.device_train_microbatch_size > 0;
   const WeightsInUse::Unchanged unchanged(on_.weights_in_use);
-  const JoinedRanks::Apart apart(on_.train_step.ranks());
+  const JoinedRanks::ThisRankOnly this_rank_only(on_.train_step.ranks());
   watched_.most_threads = at::get_num_threads();
   const auto choose = [&] {
     return tuner(feed, options.products == Products::TUNED ? &on_.process.products : nullptr)
@@ -130,7 +130,7 @@ void Tuning::end_epoch(Fit& fit, const Progress& progress) {
   ++watched_.times_again;
   const Untimed untimed(&fit);
   const WeightsInUse::Unchanged unchanged(on_.weights_in_use);
-  const JoinedRanks::Apart apart(on_.train_step.ranks());
+  const JoinedRanks::ThisRankOnly this_rank_only(on_.train_step.ranks());
   const Feed feed = fit.source.feed();
   const int other = chosen_->threads == 1 ? watched_.most_threads : 1;
   const TuningResult result = tuner(feed, nullptr).run_threads(watched_.batch, other, *chosen_);
