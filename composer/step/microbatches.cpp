@@ -104,7 +104,7 @@ void Microbatches::put(const Feed& feed, const Batch& part, bool first) {
 
 void Microbatches::leave() {
   assign(state_.batch, whole_);
-  weights_.warn_of_nothing();
+  weights_.warn_of_zero_weight();
 }
 
 void Microbatches::forget() {
@@ -140,11 +140,11 @@ void Microbatches::weigh_loss(std::uint64_t runs_before) {
     }
   }
   if (weight_.depends_on_kind()) share_ = weights_.of_loss(state_.batch, weight_) / of_all_.weight;
-  stop_gradients_of_nothing();
+  stop_gradients_without_weight();
 }
 
 // On a device, the host does not check whether a part has weight, and the gradient of a mean over nothing is NaN.
-void Microbatches::stop_gradients_of_nothing() const {
+void Microbatches::stop_gradients_without_weight() const {
   if (!share_.is_on_device()) return;
   for (const auto& [name, output] : state_.outputs)
     if (output.defined() && output.requires_grad() && !output.is_leaf())

@@ -64,7 +64,7 @@ class Microbatches {
 
   const Batch& batch_of(const Part& part) const { return is_split_ ? part.batch : whole_; }
   void put(const Feed& feed, const Batch& part, bool first);
-  void stop_gradients_of_nothing() const;
+  void stop_gradients_without_weight() const;
 
   State& state_;
   PartWeights weights_;

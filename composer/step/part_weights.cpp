@@ -59,7 +59,7 @@ void PartWeights::check(const LossWeight& whole, const Batch& batch, bool has_pa
   if (!whole.is(0)) return;
   if (has_parts && !by_model_ && !(by_tokens_ && tokens > 0))
     throw DataError("the batch has no ", by_tokens_ ? "loss-generating tokens" : "samples", " to weigh it by");
-  note_nothing();
+  note_zero_weight();
 }
 
 void PartWeights::check_loss(bool told, const LossWeight& weight, const LossWeight& whole, const Batch& batch,
@@ -70,14 +70,14 @@ void PartWeights::check_loss(bool told, const LossWeight& weight, const LossWeig
     return;
   }
   check_number(weight);
-  if (whole.is(0)) note_nothing();
+  if (whole.is(0)) note_zero_weight();
 }
 
-void PartWeights::note_nothing() {
+void PartWeights::note_zero_weight() {
   if (state_.run && nothing_ == Nothing::UNSEEN) nothing_ = Nothing::SEEN;
 }
 
-void PartWeights::warn_of_nothing() {
+void PartWeights::warn_of_zero_weight() {
   if (nothing_ != Nothing::SEEN) return;
   nothing_ = Nothing::TOLD;
   warn(join("batch ", state_.timestamp.batch, " has no target that counts, so its loss is 0 and it trains nothing"));

@@ -37,12 +37,12 @@ class PartWeights {
   // stated the weight.
   void check_loss(bool told, const LossWeight& weight, const LossWeight& whole, const Batch& batch, bool alone);
   // Called once the batch has run without an error. Warns about the first batch without any weight.
-  void warn_of_nothing();
+  void warn_of_zero_weight();
 
  private:
   double counted(const BatchRules& rules, const Batch& part) const;
   LossWeight said(const Batch& part);
-  void note_nothing();
+  void note_zero_weight();
   void warn_of_ignored(const Batch& batch) const;
 
   const State& state_;
