@@ -16,7 +16,7 @@ namespace composer::loggers {
 class WandBFiles {
  public:
   explicit WandBFiles(std::int64_t max_images) : max_images_(max_images) {}
-  void go_to(std::string run_folder) { folder_ = std::move(run_folder) + "/files/"; }
+  void set_folder(std::string run_folder) { folder_ = std::move(run_folder) + "/files/"; }
 
   struct Added {
     std::vector<WandBContent> contents;

@@ -63,7 +63,7 @@ WandBPosition WandBRows::position() const {
   return all;
 }
 
-void WandBRows::go_to(WandBPosition position) {
+void WandBRows::restore(WandBPosition position) {
   for (Value* value : std::exchange(row_, {})) value->in_row = false;
   for (Value* value : std::exchange(new_, {})) value->is_new = false;
   for (const auto& [key, json] : std::exchange(position.row, {})) put(key) = json;

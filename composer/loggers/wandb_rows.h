@@ -41,7 +41,7 @@ class WandBRows {
   std::optional<WandBContent> take_summary();
 
   WandBPosition position() const;  // without the number of records
-  void go_to(WandBPosition position);
+  void restore(WandBPosition position);
 
  private:
   struct Value {

@@ -43,7 +43,7 @@ class WandBRunFile {
   // write.
   std::optional<std::string> bytes_behind(std::int64_t size) const;
   void write();
-  void take_back(std::int64_t records) { records_ = records; }  // goes back to this number of records
+  void set_records(std::int64_t records) { records_ = records; }
 
  private:
   std::unique_ptr<util::OutputFile> file_;

@@ -58,9 +58,9 @@ void WandBWriter::begin() {
   options_.run.id = random_id();
   options_.run.started_at = began_at_;
   folder_ = join(options_.base, "/offline-run-", local_time(began_at_), '-', id());
-  files_.go_to(folder_);
+  files_.set_folder(folder_);
   file_.create(path());
-  go_to({});
+  restore({});
   try {
     write_all([this] { append_start(); });
   } catch (const ConfigError&) {
@@ -91,9 +91,9 @@ void WandBWriter::continue_at(const WandBMark& mark) {
   began_at_ = seconds_since_1970();
   runtime_before_ = mark.runtime;
   options_.run.started_at = began_at_ - runtime_before_;
-  files_.go_to(folder_);
+  files_.set_folder(folder_);
   file_.go_on(path(), mark.file.size, mark.position.records);
-  rows_.go_to(mark.position);
+  rows_.restore(mark.position);
 }
 
 WandBMark WandBWriter::mark() const {
@@ -111,9 +111,9 @@ WandBPosition WandBWriter::position() const {
   return all;
 }
 
-void WandBWriter::go_to(WandBPosition position) {
-  file_.take_back(position.records);
-  rows_.go_to(std::move(position));
+void WandBWriter::restore(WandBPosition position) {
+  file_.set_records(position.records);
+  rows_.restore(std::move(position));
 }
 
 // Writes one summary for all appended rows.
@@ -129,7 +129,7 @@ void WandBWriter::write_all(const Append& append_all) {
     if (!unfinished_) return;
     if (auto bytes = file_.bytes_behind(unfinished_->end.size)) unfinished_->end.bytes = std::move(*bytes);
   } catch (...) {
-    go_to(before);
+    restore(before);
     unfinished_.reset();
     files_.forget_labels();
     throw;
@@ -177,7 +177,7 @@ void WandBWriter::reopen_row(Records records) {
   if (next.kind() != Record::Kind::HYPERPARAMETERS && next.get<LogFile>() == nullptr &&
       next.step() > before.position.row_step)
     return;
-  go_to(std::move(before.position));
+  restore(std::move(before.position));
   file_.give_up(std::move(before.end));
 }
 

@@ -75,7 +75,7 @@ class WandBWriter final : public RecordWriter {
   void append_added(const Record& record, const WandBFiles::Added& added);
   void reopen_row(Records records);
   WandBPosition position() const;
-  void go_to(WandBPosition position);
+  void restore(WandBPosition position);
   void begin_again();
   double runtime(double now) const { return runtime_before_ + (now - began_at_); }
   std::string path() const { return folder_ + "/run-" + id() + ".wandb"; }

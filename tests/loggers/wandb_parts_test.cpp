@@ -98,7 +98,7 @@ TEST_CASE("Rows go back to a position, the unfinished row with them") {
   rows.take_row(0);
   rows.begin(2, 11);
   rows.put("other") = "2";
-  rows.go_to(before);
+  rows.restore(before);
   CHECK_FALSE(rows.take_summary());
   CHECK(rows.position().row == before.row);
   CHECK(rows.step() == 1);
@@ -114,7 +114,7 @@ TEST_CASE("Records are numbered on over writes, those that could not be written 
   run.file.append(kId, row_of("1", 0));
   CHECK(run.file.records() == 3);
   CHECK(run.file.is_prepared());
-  run.file.take_back(2);
+  run.file.set_records(2);
   const std::int64_t size = run.file.size();
   run.write(row_of("2", 0));
   CHECK(run.file.records() == 3);
@@ -132,7 +132,7 @@ TEST_CASE("An end that was given up stays in the file until other bytes replace 
   CHECK(run.file.gives_up());
   CHECK(run.file.size() == size);
   CHECK(run.read().history.size() == 1);
-  run.file.take_back(records);
+  run.file.set_records(records);
   run.write(row_of("234567890", 0));
   CHECK_FALSE(run.file.gives_up());
   const WandBFile read = run.read();
@@ -155,7 +155,7 @@ TEST_CASE("A file that goes on is cut to where it was, and one that somebody wri
 TEST_CASE("Media are files below files/, and names of classes are said once, or again if that was lost") {
   const test::Folder folder;
   WandBFiles files(16);
-  files.go_to(folder / "run");
+  files.set_folder(folder / "run");
   const LogImages images{
       .images = at::zeros({1, 2, 2}), .masks = {{"truth", at::zeros({2, 2}, at::kLong)}}, .class_labels = {{0, "sky"}}};
   const WandBFiles::Added added = files.add_images("a/b", 3, images);
