@@ -125,7 +125,7 @@ void FailureDetector::wait_for_others() {
 
 void FailureDetector::store_failed(Time now, const std::string& why) {
   clock_.advance(now);
-  store_.lose();
+  store_.set_lost();
   if (own_.phase() == RankPhase::LEFT) left_ = true;  // the store ended because all had left
   if (left_ || verdict()) return;
   const std::optional<Time> suspended = clock_.suspended_within(rules_.dead_after);

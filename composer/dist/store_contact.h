@@ -24,7 +24,7 @@ class StoreContact {
   }
   const Moment& gap() const { return gap_; }  // the latest gap that was long
   Time unanswered(const Moment& now) const { return (now - answered_).awake; }
-  void lose() { lost_ = true; }
+  void set_lost() { lost_ = true; }
   bool is_lost() const { return lost_; }
 
  private:

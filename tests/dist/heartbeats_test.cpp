@@ -48,7 +48,7 @@ TEST_CASE("the contact to the store keeps its last long gap, on both clocks") {
   store.answered({Time(4700), Time(1850)});
   CHECK(store.gap().awake == Time(1250));
   CHECK_FALSE(store.is_lost());
-  store.lose();
+  store.set_lost();
   CHECK(store.is_lost());
 }
 
