@@ -56,7 +56,8 @@ void Feed::seek(std::int64_t epoch, std::int64_t batch) {
 
 std::optional<Batch> Feed::next() {
   if (num_batches_ && next_ >= *num_batches_) return std::nullopt;
-  std::optional<Batch> batch = stage_ && stage_->full() ? stage_->take() : loader_.read(label(), epoch_, next_);
+  std::optional<Batch> batch =
+      copy_ahead_ && copy_ahead_->full() ? copy_ahead_->take() : loader_.read(label(), epoch_, next_);
   if (!batch) {
     const std::optional<std::int64_t> promised = loader()->num_batches();
     if (promised && next_ < *promised && !std::exchange(warned_, true))
@@ -70,20 +71,20 @@ std::optional<Batch> Feed::next() {
 }
 
 void Feed::copy_ahead(StartCopy start) {
-  if (loader() && !rules_.has_batch_transforms()) stage_ = std::make_shared<Stage>(std::move(start));
+  if (loader() && !rules_.has_batch_transforms()) copy_ahead_ = std::make_shared<CopyAhead>(std::move(start));
 }
 
 void Feed::stage_next() {
-  if (!stage_ || (num_batches_ && next_ >= *num_batches_)) return;
-  stage_->put([this] { return loader_.read(label(), epoch_, next_); });
+  if (!copy_ahead_ || (num_batches_ && next_ >= *num_batches_)) return;
+  copy_ahead_->put([this] { return loader_.read(label(), epoch_, next_); });
 }
 
 void Feed::drop_staged() {
-  if (stage_) stage_->drop();
+  if (copy_ahead_) copy_ahead_->drop();
 }
 
 void Feed::forget_batch() {
-  if (stage_) stage_->forget_current();
+  if (copy_ahead_) copy_ahead_->forget_current();
 }
 
 bool Feed::sure_of_next() const {
@@ -112,7 +113,7 @@ std::vector<std::int64_t> Feed::sample_indices() const {
 void Feed::to_device(Batch& microbatch, at::Device device) const {
   for (auto& [name, tensor] : microbatch)
     if (tensor.device() != device) {
-      at::Tensor copy = stage_ ? stage_->copy_of(tensor) : at::Tensor();
+      at::Tensor copy = copy_ahead_ ? copy_ahead_->copy_of(tensor) : at::Tensor();
       tensor = copy.defined() ? std::move(copy) : util::to_device(tensor, device);
     }
   rules_.transform_microbatch(microbatch);

@@ -10,7 +10,7 @@
 #include "composer/data/data_spec.h"
 #include "composer/data/shared_loader.h"
 #include "composer/step/batch_rules.h"
-#include "composer/step/stage.h"
+#include "composer/step/copy_ahead.h"
 
 namespace composer {
 
@@ -76,8 +76,8 @@ class Feed {
   std::int64_t subset_ = -1;
   std::optional<std::int64_t> batch_size_;
   std::optional<std::int64_t> num_batches_;
-  std::shared_ptr<Stage> stage_;  // shared with copies of this Feed, because they read the same loader
-  bool warned_ = false;           // whether it has warned about an epoch that was shorter than the loader says
+  std::shared_ptr<CopyAhead> copy_ahead_;  // shared with copies of this Feed, because they read the same loader
+  bool warned_ = false;                    // whether it has warned about an epoch that was shorter than the loader says
   std::int64_t epoch_ = 0;
   std::int64_t next_ = 0;  // index of the next batch in the epoch
   std::int64_t samples_ = 0, tokens_ = 0;

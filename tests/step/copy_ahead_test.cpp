@@ -1,4 +1,4 @@
-#include "composer/step/stage.h"
+#include "composer/step/copy_ahead.h"
 
 #include <set>
 
@@ -10,7 +10,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
-namespace composer::test::stage_test {
+namespace composer::test::copy_ahead_test {
 namespace {
 
 // What copies do here: the "device" is other memory of the host.
@@ -147,12 +147,12 @@ TEST_CASE("An error of the batch ahead is nobody's if that batch is never wanted
 }
 
 TEST_CASE("A copy that cannot begin leaves the batch to be copied when it is wanted") {
-  Stage stage([](const Batch&) -> std::unique_ptr<CopyInFlight> { throw Error("no memory"); });
-  stage.put([] { return std::optional(Batch(at::ones(3))); });
-  const std::optional<Batch> batch = stage.take();
+  CopyAhead copy_ahead([](const Batch&) -> std::unique_ptr<CopyInFlight> { throw Error("no memory"); });
+  copy_ahead.put([] { return std::optional(Batch(at::ones(3))); });
+  const std::optional<Batch> batch = copy_ahead.take();
   REQUIRE(batch);
   CHECK(batch->only().equal(at::ones(3)));
-  CHECK(!stage.copy_of(batch->only()).defined());
+  CHECK(!copy_ahead.copy_of(batch->only()).defined());
 }
 
 TEST_CASE("A feed with batch_transforms stages nothing") {
@@ -165,54 +165,54 @@ TEST_CASE("A feed with batch_transforms stages nothing") {
   CHECK(loader->taken == 1);
 }
 
-// A stage whose current batch is `batch`.
-Batch current(Stage& stage, const Batch& batch) {
-  stage.put([&] { return std::optional(batch); });
-  return *stage.take();
+// A CopyAhead whose current batch is `batch`.
+Batch current(CopyAhead& copy_ahead, const Batch& batch) {
+  copy_ahead.put([&] { return std::optional(batch); });
+  return *copy_ahead.take();
 }
 
 TEST_CASE("Each tensor of a staged batch is given its copy once") {
-  Stage stage(copies_over(std::make_shared<Bus>()));
-  const Batch batch = current(stage, tiny_data(4));
+  CopyAhead copy_ahead(copies_over(std::make_shared<Bus>()));
+  const Batch batch = current(copy_ahead, tiny_data(4));
   for (const auto& [name, tensor] : batch) {
-    const at::Tensor copy = stage.copy_of(tensor);
+    const at::Tensor copy = copy_ahead.copy_of(tensor);
     REQUIRE(copy.defined());
     CHECK(copy.equal(tensor));
     CHECK(copy.data_ptr() != tensor.data_ptr());
-    CHECK(!stage.copy_of(tensor).defined());
+    CHECK(!copy_ahead.copy_of(tensor).defined());
   }
 }
 
 TEST_CASE("Microbatches of a staged batch are rows of its copy") {
-  Stage stage(copies_over(std::make_shared<Bus>()));
-  const Batch batch = current(stage, tiny_data(5));
+  CopyAhead copy_ahead(copies_over(std::make_shared<Bus>()));
+  const Batch batch = current(copy_ahead, tiny_data(5));
   std::set<const void*> memory;
   for (const Batch& part : split_batch(batch, 2)) {
-    const at::Tensor copy = stage.copy_of(part["input"]);
+    const at::Tensor copy = copy_ahead.copy_of(part["input"]);
     REQUIRE(copy.defined());
     CHECK(copy.equal(part["input"]));
     memory.insert(copy.storage().data());
-    CHECK(!stage.copy_of(part["input"]).defined());
+    CHECK(!copy_ahead.copy_of(part["input"]).defined());
   }
   CHECK(memory.size() == 1);
   CHECK(memory.count(batch["input"].storage().data()) == 0);
 }
 
 TEST_CASE("A tensor that is changed, other or of another batch has no copy") {
-  Stage stage(copies_over(std::make_shared<Bus>()));
-  const Batch batch = current(stage, tiny_data(4));
-  CHECK(!stage.copy_of(batch["input"].clone()).defined());
-  CHECK(!stage.copy_of(batch["input"].t()).defined());
-  CHECK(!stage.copy_of(batch["input"].narrow(1, 0, 2)).defined());
+  CopyAhead copy_ahead(copies_over(std::make_shared<Bus>()));
+  const Batch batch = current(copy_ahead, tiny_data(4));
+  CHECK(!copy_ahead.copy_of(batch["input"].clone()).defined());
+  CHECK(!copy_ahead.copy_of(batch["input"].t()).defined());
+  CHECK(!copy_ahead.copy_of(batch["input"].narrow(1, 0, 2)).defined());
   batch["input"].narrow(0, 0, 1).mul_(2);
-  CHECK(!stage.copy_of(batch["input"]).defined());
+  CHECK(!copy_ahead.copy_of(batch["input"]).defined());
   at::Tensor target = batch["target"];
   target.add_(1);
-  CHECK(!stage.copy_of(target).defined());
+  CHECK(!copy_ahead.copy_of(target).defined());
 
-  const Batch next = current(stage, tiny_data(3));
-  CHECK(!stage.copy_of(batch["input"]).defined());
-  CHECK(stage.copy_of(next["input"]).defined());
+  const Batch next = current(copy_ahead, tiny_data(3));
+  CHECK(!copy_ahead.copy_of(batch["input"]).defined());
+  CHECK(copy_ahead.copy_of(next["input"]).defined());
 }
 
 TEST_CASE("Memory that a copy is still reading is not given to the next batch, and is once it has arrived") {
@@ -337,4 +337,4 @@ TEST_CASE("A trainer that looks ahead trains on the same batches") {
 }
 
 }  // namespace
-}  // namespace composer::test::stage_test
+}  // namespace composer::test::copy_ahead_test

@@ -1,4 +1,4 @@
-#include "composer/step/stage.h"
+#include "composer/step/copy_ahead.h"
 
 #include <exception>
 
@@ -72,7 +72,7 @@ StartCopy copies_on_side_stream(at::Device device) {
   return [device, side](const Batch& batch) { return std::make_unique<SideStreamCopy>(batch, device, *side); };
 }
 
-Stage::~Stage() {
+CopyAhead::~CopyAhead() {
   try {
     drop();
     release_arrived(0);
@@ -81,7 +81,7 @@ Stage::~Stage() {
   }
 }
 
-void Stage::put(const Next& next) {
+void CopyAhead::put(const Next& next) {
   if (staged_) return;
   Staged staged;
   try {
@@ -101,7 +101,7 @@ void Stage::put(const Next& next) {
   staged_ = std::move(staged);
 }
 
-std::optional<Batch> Stage::take() {
+std::optional<Batch> CopyAhead::take() {
   forget_current();
   Staged staged = std::move(*staged_);
   staged_.reset();
@@ -118,19 +118,19 @@ std::optional<Batch> Stage::take() {
   return std::move(staged.batch);
 }
 
-void Stage::forget_current() {
+void CopyAhead::forget_current() {
   current_.clear();
   release_arrived(kInFlight);
 }
 
-void Stage::drop() {
+void CopyAhead::drop() {
   current_.clear();
   if (staged_ && staged_->copy) in_flight_.emplace_back(std::move(*staged_->batch), std::move(staged_->copy));
   staged_.reset();
 }
 
 // Releases all copies that have arrived. Waits for the oldest others until at most `most` are left.
-void Stage::release_arrived(std::size_t most) {
+void CopyAhead::release_arrived(std::size_t most) {
   while (!in_flight_.empty()) {
     const CopyInFlight& oldest = *in_flight_.front().second;
     if (!oldest.arrived()) {
@@ -141,7 +141,7 @@ void Stage::release_arrived(std::size_t most) {
   }
 }
 
-at::Tensor Stage::copy_of(const at::Tensor& tensor) {
+at::Tensor CopyAhead::copy_of(const at::Tensor& tensor) {
   const std::int64_t now = current_.empty() ? -1 : version(tensor);
   if (now == -1) return {};
   for (Copied& known : current_) {

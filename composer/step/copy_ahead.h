@@ -33,14 +33,14 @@ StartCopy copies_on_side_stream(at::Device device);
 // Reads one batch ahead, and keeps copies of it and of the current batch. Batches stay where they came from; copy_of()
 // returns the copy of a tensor when it is needed on the device. The memory of a batch is held until its copy has
 // arrived.
-class Stage {
+class CopyAhead {
  public:
   using Next = std::function<std::optional<Batch>()>;
 
-  explicit Stage(StartCopy start) : start_(std::move(start)) {}
-  ~Stage();
-  Stage(const Stage&) = delete;
-  Stage& operator=(const Stage&) = delete;
+  explicit CopyAhead(StartCopy start) : start_(std::move(start)) {}
+  ~CopyAhead();
+  CopyAhead(const CopyAhead&) = delete;
+  CopyAhead& operator=(const CopyAhead&) = delete;
 
   void put(const Next& next);  // takes a batch and begins its copy; an exception of `next` is kept for take()
   bool full() const { return staged_.has_value(); }
