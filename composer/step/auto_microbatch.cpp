@@ -105,8 +105,8 @@ void AutoMicrobatch::fit(const Step& step, const Gradients& gradients, const std
   }
 }
 
-// A resumed run already has a size, and on several ranks another rank may have chosen it. Memory was then not measured
-// by this rank, and is measured here.
+// Measures the memory if this rank has not done so yet: a resumed run already has a size, and another rank may have
+// chosen the size.
 std::int64_t AutoMicrobatch::limit() { return budget_.bytes(state_.device, optimizer_bytes(state_)); }
 
 void AutoMicrobatch::shrink() {
