@@ -44,14 +44,15 @@ std::optional<Batch> BatchSource::next_of_ranks(State& state, std::int64_t epoch
   const std::int64_t place = state.timestamp.batch_in_epoch;
   const std::optional<std::int64_t> own = own_length();
   if (place == 0) has_run_out_ = false;
-  if (own && place > 0 && place >= *own) has_run_out_ = true;  // also of a run that goes on there
+  if (own && place > 0 && place >= *own) has_run_out_ = true;  // also when a run is resumed at the end of the epoch
   std::optional<Batch> batch;
   if (!has_run_out_) batch = next(epoch, place, release);
   has_run_out_ = !batch;
   if (!others_->any(batch.has_value())) return std::nullopt;
   if (batch) return batch;
   if (state.batch.empty())
-    state.batch = next(epoch, 0, release).value_or(Batch());  // for its tensors' shapes and types
+    // The first batch, for the shapes and types of its tensors.
+    state.batch = next(epoch, 0, release).value_or(Batch());
   lose_place();
   feed_.count_nothing();
   Batch nothing = state.batch;

@@ -11,12 +11,13 @@ namespace composer {
 struct State;
 class Ranks;
 
-// The batches of one fit: those of a loader, which is placed where training is, or those that the caller gives.
+// The batches of one fit: those of a loader, which is moved to the position of training, or those that the caller
+// gives.
 class BatchSource {
  public:
   explicit BatchSource(Feed feed) : feed_(std::move(feed)) {}
-  // Where each rank has a loader of its own, an epoch lasts as long as the longest of them: `longest` in batches;
-  // unset: unknown.
+  // `longest` is the length in batches of the longest epoch of any rank, where each rank has its own loader: an epoch
+  // then lasts that long on all ranks. Unset: the length is unknown.
   BatchSource(Feed feed, const Ranks& ranks, std::optional<std::int64_t> longest);
   ~BatchSource() { feed_.drop_staged(); }
   BatchSource(const BatchSource&) = delete;
@@ -24,23 +25,24 @@ class BatchSource {
 
   bool has_loader() const { return static_cast<bool>(feed_); }
   const Feed& feed() const { return feed_; }
-  // Batches an epoch; unset: unknown, or there is no loader whose epochs could end.
+  // Batches per epoch; unset: the length is unknown, or there is no loader whose epochs could end.
   std::optional<std::int64_t> epoch_length() const { return others_ ? longest_ : own_length(); }
 
-  void give(Batch batch) { given_ = std::move(batch); }  // comes instead of the loader's next
+  void give(Batch batch) { given_ = std::move(batch); }  // takes the place of the loader's next batch
   bool has_given() const { return given_.has_value(); }
   void take_back() { given_.reset(); }
 
-  // state.batch becomes the next one of this epoch of the loader; false: the epoch is over, on all ranks. Those that
-  // have run out of batches before train none meanwhile: theirs has no samples. `release` as in next(), where the state
-  // lets go of the last.
+  // Sets state.batch to the next batch of this epoch. False: the epoch is over, on all ranks. A rank that has run out
+  // of batches before the others gets a batch without samples. `release` is called as in next(), at the point where the
+  // state drops the previous batch.
   bool read(State& state, std::int64_t epoch, const std::function<void()>& release);
-  // The next one of this rank, transformed and counted; unset: its epoch is over. `release` is called as soon as it is
-  // sure that there is one: it can have the memory of the last. Throws DataError for an epoch without a batch.
+  // The next batch of this rank, transformed and counted; unset: the epoch of this rank is over. `release` is called as
+  // soon as it is certain that there is a next batch, so that its memory can replace that of the previous one. Throws
+  // DataError for an epoch without a batch.
   std::optional<Batch> next(std::int64_t epoch, std::int64_t batch, const std::function<void()>& release);
-  // Begins to copy the one after that, if the feed copies ahead.
+  // Begins to copy the batch after the current one, if the feed copies ahead.
   void stage_next();
-  void lose_place() { placed_ = false; }  // the loader went elsewhere
+  void lose_place() { placed_ = false; }  // the loader was moved to another position
   void lose_place_of(const Loader* other) { placed_ = placed_ && feed_.loader() != other; }
 
  private:
@@ -48,10 +50,10 @@ class BatchSource {
   std::optional<Batch> next_of_ranks(State& state, std::int64_t epoch, const std::function<void()>& release);
 
   Feed feed_;
-  const Ranks* others_ = nullptr;        // if each has a loader of its own
-  std::optional<std::int64_t> longest_;  // of their epochs
-  bool has_run_out_ = false;             // this rank, in this epoch
-  bool placed_ = false;                  // the loader stands where feed_ has left it
+  const Ranks* others_ = nullptr;        // set if each rank has its own loader
+  std::optional<std::int64_t> longest_;  // the longest epoch of these loaders, in batches
+  bool has_run_out_ = false;             // whether this rank has run out of batches in this epoch
+  bool placed_ = false;                  // whether the loader is at the position where feed_ left it
   std::optional<Batch> given_;
 };
 

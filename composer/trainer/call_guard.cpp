@@ -26,7 +26,7 @@ void CallGuard::throw_located() const {
   const std::exception_ptr thrown = std::current_exception();
   std::exception_ptr told;
   try {
-    on_.ranks.rethrow_to_all();  // before anything that may take its time
+    on_.ranks.rethrow_to_all();  // before anything that may take long
   } catch (...) {
     told = std::current_exception();
   }
@@ -35,7 +35,7 @@ void CallGuard::throw_located() const {
   try {
     std::rethrow_exception(told);
   } catch (const RunError&) {
-    throw;  // the engine has said where
+    throw;  // the engine has added the place
   } catch (...) {
     const Event last = on_.calls.last();
     throw_nested<RunError>(code_after(last), " failed after ", to_string(last), ", epoch ", on_.state.timestamp.epoch,

@@ -20,8 +20,8 @@ class Engine;
 class Logger;
 class Ranks;
 
-// What surrounds the calls of a trainer: what may be called at all, what holds while a call runs, and what becomes of
-// an error.
+// Surrounds the calls of a trainer: checks which calls are allowed, sets up the process while a call runs, and handles
+// errors.
 class CallGuard {
  public:
   struct Needs {
@@ -34,24 +34,24 @@ class CallGuard {
     const Tuning& tuning;
     FitHistory& fits;
     std::optional<Fit>& fit;
-    std::function<void()> abandon_fit;  // after an error
+    std::function<void()> abandon_fit;  // called after an error
   };
   explicit CallGuard(Needs needs) : on_(std::move(needs)) {}
 
-  // Each throws an error that names the call.
+  // Throws an error that names the call.
   void require_open(const char* call) const;
   void require_fit(const char* call) const;
 
-  // Runs it with what the trainer wants of the process. What is thrown leaves as RunError that says where, after the
-  // loggers have written what they have: the program may be about to end.
+  // Runs `call` with the trainer's settings of the process. An exception leaves as a RunError with the place where it
+  // happened, after the loggers have written their records, because the program may be about to end.
   template <class F>
   auto run(F&& call);
-  // The same for a part of a fit, which an error ends.
+  // Like the above, for a part of a fit. An error also ends the fit.
   template <class F>
   auto train(F&& part);
 
  private:
-  [[noreturn]] void throw_located() const;  // what is being handled
+  [[noreturn]] void throw_located() const;  // rethrows the exception that is being handled
   void tell_watchers(const std::exception_ptr& error) const noexcept;
 
   Needs on_;

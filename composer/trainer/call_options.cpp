@@ -65,7 +65,7 @@ std::vector<Option<PredictOptions>> described_predict() {
 
 }  // namespace
 
-// Never destroyed, as those of a trainer.
+// Never destroyed, like trainer_options().
 const std::vector<Option<FitOptions>>& fit_options() {
   static const auto* const described = new std::vector<Option<FitOptions>>(described_fit());
   return *described;

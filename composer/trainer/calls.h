@@ -7,7 +7,7 @@ namespace composer {
 
 class Engine;
 
-// True while it lives.
+// Sets a bool to true for its lifetime.
 class Flag {
  public:
   explicit Flag(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
@@ -20,10 +20,10 @@ class Flag {
   bool before_;
 };
 
-// The calls of a trainer: what may be called inside of another one, and where in training that is.
+// The calls of a trainer: which of them may be made during another call, and where in training the trainer is.
 class Calls {
  public:
-  [[nodiscard]] Flag begin() { return Flag(busy_); }  // one of begin(), step(), end(), eval(), predict() or find_lr()
+  [[nodiscard]] Flag begin() { return Flag(busy_); }  // of begin(), step(), end(), eval(), predict() or find_lr()
   [[nodiscard]] Flag begin_trial() { return Flag(trial_); }  // of find_lr()
   void note(Event event) {
     last_ = event;
@@ -32,13 +32,14 @@ class Calls {
   bool busy() const { return busy_; }
   bool in_trial() const { return trial_; }
   Event last() const { return last_; }
-  Event last_of_training() const { return last_of_training_; }  // but for those of evaluation and prediction
+  // The last event that is not of an evaluation or prediction.
+  Event last_of_training() const { return last_of_training_; }
 
-  // Each throws ConfigError that begins with the name of the call.
+  // Throws ConfigError, whose text begins with the name of the call, if another call is running.
   void require_idle(const char* call) const;
   void require_no_trial(const char* call) const;
-  // For who saves: no algorithm has exchanged the weights; and, in a fit, all that follows a batch, an epoch or an
-  // iteration is done.
+  // For saving. Throws ConfigError if an algorithm has exchanged the weights, or if, in a fit, something that follows a
+  // batch, an epoch or an iteration is still to be done.
   void require_own_weights(const char* call, const Engine& engine) const;
   void require_exact_place(const char* call) const;
 

@@ -7,7 +7,7 @@
 
 namespace composer {
 
-// As text: the best, then all, each with a zero behind it, which no path contains.
+// Sends the paths as text: the best, then all, each followed by a zero byte, which no path contains.
 void CheckpointPaths::share() {
   if (ranks_.alone()) return;
   std::string text;

@@ -11,15 +11,16 @@ namespace saving {
 class RunSaver;
 }
 
-// The paths of a run's checkpoints, on every rank: rank 0 has the list of them, the others what it has shared last.
+// The paths of a run's checkpoints, on every rank. Rank 0 has the list; other ranks have what rank 0 shared last.
 class CheckpointPaths {
  public:
-  CheckpointPaths(const Ranks& ranks, const State& state, saving::RunSaver* saver)  // null on other ranks
+  // `saver` is null on ranks other than 0.
+  CheckpointPaths(const Ranks& ranks, const State& state, saving::RunSaver* saver)
       : ranks_(ranks), state_(state), saver_(saver) {}
 
-  void share();                             // all ranks call it
-  std::vector<std::string> all() const;     // in the order in which they were written
-  std::optional<std::string> best() const;  // by the metric of save_best
+  void share();                             // sends the list of rank 0 to the others; a collective
+  std::vector<std::string> all() const;     // in the order of writing
+  std::optional<std::string> best() const;  // the best one by the metric of save_best
 
  private:
   const Ranks& ranks_;

@@ -26,14 +26,14 @@
 namespace composer {
 namespace {
 
-// What the loaders declare of the metric of save_best, whether it has been measured yet or not.
+// Declares the direction of save_best's metric as the loaders give it, whether the metric has been measured yet or not.
 void declare_direction(saving::MeasuredValues& measured, const saving::Best& best, const FitOutline& fit) {
   for (const FitOutline::Source& source : fit.sources)
     for (std::size_t i = 0; i < source.better.size(); ++i)
       if (join(source.label, '/', source.metrics[i]) == best.metric) measured.prefer(source.better[i]);
 }
 
-// Null without a save_folder. `trainers` is set for one of this machine.
+// Returns null without a save_folder. `trainers` is set if the folder is on this machine.
 std::unique_ptr<saving::RunSaver> make_saver(const TrainerOptions& options, const State& state,
                                              saving::ResumePoint& from, std::unique_ptr<ResumesTogether>& trainers) {
   if (options.save_folder.empty()) return nullptr;
@@ -138,7 +138,7 @@ void Checkpoints::warn_of_unsaved() const {
 void Checkpoints::save() {
   const auto write = [this] {
     if (options_.resume_with.empty()) return saver_->save(state_);
-    saver_->wait();  // what fails here is not planned
+    saver_->wait();  // if that fails, nothing is planned
     trainers_->plan_save({.fit = saver_->schedule().fit().value_or(0), .batch = state_.timestamp.batch});
     try {
       saver_->save(state_);
@@ -162,7 +162,7 @@ void Checkpoints::save_begin(bool due) {
   collective_.wait();
 }
 
-// Where all ranks are needed to write a checkpoint, rank 0 says whether one is due.
+// If all ranks are needed to write a checkpoint, rank 0 tells the others whether one is due.
 void Checkpoints::save_if_due(Event event) {
   identity_.end_mark_if_saved(/*all_on_disk=*/false);
   const bool compares = event != Event::BATCH_CHECKPOINT, all_save = collective_.is_needed();
@@ -173,7 +173,7 @@ void Checkpoints::save_if_due(Event event) {
     if (all_save) replicas_.compare();
     save();
   }
-  if (compares && !all_save) replicas_.take_saved();  // else the other ranks learn of it in their next vote
+  if (compares && !all_save) replicas_.take_saved();  // otherwise the other ranks learn of it in their next vote
 }
 
 void Checkpoints::save_last() {
@@ -192,8 +192,9 @@ void Checkpoints::check_name(const std::string& name) const {
   });
 }
 
-// As long as nothing new is trained, the program repeats what it did before: what the run has under that name keeps its
-// weights, unless the program had not come to this call. Once a fit goes on, that is what was saved at this moment.
+// Until something new is trained, a resumed program repeats the calls that it made before. The checkpoint of the run
+// under that name then keeps its weights, unless the program had not come to this call. Once a fit continues, the
+// checkpoint is the one that was saved at this moment.
 std::string Checkpoints::save_by_hand(const std::string& name, const Resumption& resumption, std::int64_t fit,
                                       bool in_fit) {
   saving::CheckpointsByHand::Call call{.name = name, .in_fit = in_fit};
@@ -241,7 +242,7 @@ void Checkpoints::write_measured() {
   paths_.share();
 }
 
-// A trial says nothing.
+// Does not warn in a trial.
 void Checkpoints::warn_of_signal(int signal) const {
   if (signal == 0 || !state_.run || !ranks_.first()) return;
   std::string text =

@@ -49,7 +49,7 @@ void CollectiveSaving::save(const std::function<void()>& of_first, bool by_hand)
   else
     whole_ = shares_.whole_optimizer();
   const auto forget = c10::make_scope_exit([&] { whole_.reset(); });
-  if (in_parts && ticket.empty()) {  // a warning has said why
+  if (in_parts && ticket.empty()) {  // a warning has given the reason
     if (by_hand) throw CheckpointError("save_checkpoint: rank 0 cannot make a folder for the parts of all ranks");
     return;
   }

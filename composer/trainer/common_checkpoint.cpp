@@ -16,10 +16,11 @@
 namespace composer {
 namespace {
 
-// Those of later places than one that was written after them: the run has gone back since, and kept what was saved by
-// hand. Who reads the folder leaves them out alike, so that all trainers choose the same place.
+// Drops checkpoints of a later position than one that was written after them: the run has been resumed at an earlier
+// position since, and only checkpoints by hand were kept. All readers of the folder drop the same ones, so that all
+// trainers choose the same position.
 void drop_abandoned(std::vector<saving::Found>& all) {
-  std::map<std::string, SavedPlace> least;  // by program, of those that follow
+  std::map<std::string, SavedPlace> least;  // by program, of the checkpoints that follow
   std::vector<saving::Found> kept;
   for (saving::Found& found : all | std::views::reverse) {
     const SavedPlace place = place_of(found.manifest);
@@ -41,7 +42,7 @@ std::vector<saving::Found> whole_of(std::vector<saving::Found> all, const std::s
   return all;
 }
 
-// The checkpoint that trainers of one program have in common.
+// A position at which all trainers of one program have a checkpoint.
 struct CommonPlace {
   std::string program;
   SavedPlace place;
@@ -52,9 +53,9 @@ CommonPlace common_place(const saving::Found& found) {
   return {.program = found.manifest.program, .place = place_of(found.manifest)};
 }
 
-// Whether a program may have been killed between the first checkpoints of its trainers: this one has the first of the
-// run, and at most the next, which is written in the background, and the other has none, or this one has none. Those by
-// hand do not count: they stay when the program begins again.
+// Whether a program may have been killed between the first checkpoints of its trainers: one of two trainers has no
+// checkpoint, and the other has at most the first of the run and the next one, which is written in the background.
+// Checkpoints by hand do not count, because they stay when the program begins again.
 bool is_before_first(std::vector<saving::Found> own, const std::string& other) {
   const std::string program = own.back().manifest.program;
   const auto is_periodic = [&](const saving::Found& found) {
@@ -79,7 +80,7 @@ std::string damage_of(const saving::Found& found) {
 
 using ByPlace = std::multimap<CommonPlace, saving::Found>;
 
-// Empty: one of those at that place is whole.
+// Empty: a checkpoint at that position is undamaged.
 std::string damage_at(const CommonPlace& place, const ByPlace& all) {
   std::string damage;
   const auto [begin, end] = all.equal_range(place);
@@ -90,7 +91,7 @@ std::string damage_at(const CommonPlace& place, const ByPlace& all) {
   return damage;
 }
 
-// Of what a trainer would go on from, and of what the others would.
+// Describes the damage of `own`, or of the others' checkpoints at its position. Empty: none is damaged.
 std::string damage_in_common(const saving::Found& own, const std::vector<ByPlace>& others) {
   std::string damage = damage_of(own);
   for (auto other = others.begin(); damage.empty() && other != others.end(); ++other)
@@ -98,7 +99,7 @@ std::string damage_in_common(const saving::Found& own, const std::vector<ByPlace
   return damage;
 }
 
-// Goes back from what is damaged here or in the other folders; the other trainers go back from it, too.
+// Goes back to the newest checkpoint that is undamaged here and in the other folders; the other trainers do the same.
 saving::Found newest_whole(std::vector<saving::Found> own, const std::vector<ByPlace>& others) {
   for (;;) {
     const std::string damage = damage_in_common(own.back(), others);

@@ -1,5 +1,5 @@
 #pragma once
-// The newest checkpoint that trainers which resume together have in common: TrainerOptions::resume_with.
+// Finds the newest checkpoint that trainers which resume together have in common: TrainerOptions::resume_with.
 #include <string>
 #include <vector>
 
@@ -11,16 +11,16 @@ namespace composer {
 
 struct TrainerOptions;
 
-// Whether a run of that name, or of any if that is empty, may go on from it.
+// Whether a run with this name can resume from the checkpoint. An empty name means any run.
 bool can_go_on(const saving::Manifest& manifest, const std::string& run_name);
 
 SavedPlace place_of(const saving::Manifest& manifest);
 
-// Those of a folder from which a run of that name may go on, oldest first.
+// The checkpoints of a folder from which a run with this name can resume, oldest first.
 std::vector<saving::Found> whole_checkpoints(const std::string& folder, const std::string& run_name);
 
-// The newest checkpoint of a trainer that others have, too: of the same batch of the same fit, and whole there as well.
-// None: the run begins, or begins again.
+// The newest checkpoint that a trainer has in common with the others: of the same batch of the same fit, and undamaged
+// in all folders. If there is none, the run begins, or begins again.
 saving::ResumePoint newest_in_common(const TrainerOptions& options);
 
 }  // namespace composer

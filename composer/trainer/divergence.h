@@ -3,11 +3,11 @@
 
 namespace composer {
 
-// Follows the moving average of losses, corrected for its start.
+// Follows the moving average of losses, corrected for the bias of its start.
 class Divergence {
  public:
   Divergence(double smoothing, double stop_at) : smoothing_(smoothing), stop_at_(stop_at) {}
-  bool found(double loss);  // the next loss is no number, or has lifted the average too far above its lowest value
+  bool found(double loss);  // adds a loss. True: it is not finite, or lifts the average too far above its lowest value
 
  private:
   double smoothing_, stop_at_;

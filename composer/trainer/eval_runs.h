@@ -10,8 +10,9 @@ namespace composer {
 class Ranks;
 struct State;
 
-// Evaluators as a trainer runs them: what one of them leaves open is `interval`, `subset_num_batches`, and the metrics
-// of the model. `memory`: bytes that a batch may take where microbatches are "auto".
+// Evaluators as a trainer runs them. An evaluator without an interval, a subset or metrics gets `interval`,
+// `subset_num_batches`, and the metrics of the model. `memory`: the bytes that a batch may allocate if microbatches are
+// "auto".
 std::vector<EvalRun> eval_runs(const Evaluators& evaluators, const Interval& interval, std::int64_t subset_num_batches,
                                const State& state, const Ranks& ranks, std::int64_t memory);
 

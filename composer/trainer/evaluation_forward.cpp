@@ -14,17 +14,17 @@ namespace composer {
 namespace {
 
 constexpr std::int64_t kBatchesWorthFolding =
-    8;                               // batches, of which finding out what to fold costs four and folding a part of one
-constexpr double kTolerance = 1e-5;  // of the largest value of an output
+    8;  // in batches: finding out what to fold costs four batches, and folding a part of one
+constexpr double kTolerance = 1e-5;  // relative to the largest value of an output
 
-// The largest difference, as a share of the largest value.
+// The largest difference, divided by the largest value.
 double difference(const Outputs& expected, const Outputs& got) {
   double largest = 0;
   for (const auto& [name, tensor] : expected) {
     if (!tensor.is_floating_point() || tensor.numel() == 0) continue;
     const at::Tensor a = tensor.to(at::kDouble), b = got.at(name).to(at::kDouble);
     const double share = ((a - b).abs().max() / a.abs().max().clamp_min(1e-30)).item<double>();
-    largest = share <= largest ? largest : share;  // also if it is no number
+    largest = share <= largest ? largest : share;  // also if it is NaN
   }
   return largest;
 }
@@ -39,21 +39,22 @@ EvaluationForward::EvaluationForward(State& state, ForwardPlan& plan, const Feed
 
 void EvaluationForward::operator()() {
   if (folds_ && plan_.watched_ != &*state_.model) watch();
-  std::optional<c10::InferenceMode> inference;  // turned off, it would turn gradients on
+  // Stays unset when it is off, because an InferenceMode(false) would turn gradients on.
+  std::optional<c10::InferenceMode> inference;
   if (plan_.inference_mode_) inference.emplace();
   const AutocastScope autocast(state_.precision, state_.device);
   if (!folds_ || plan_.folding_.empty()) return plain();
   if (!folded_) folded_.emplace(plan_.folding_.fold());
   const bool right = folded_->run([this] { plain(); });
   if (right && !folded_->stale()) return;
-  folds_ = false;  // the model is not what was watched: no batch of this evaluation is folded any more
-  if (folded_->stale()) plan_.watched_ = nullptr;  // the next evaluation watches the tensors that it has now
+  folds_ = false;  // the model is not the watched one, so no further batch of this evaluation is folded
+  if (folded_->stale()) plan_.watched_ = nullptr;  // the next evaluation watches the current tensors
   if (!right) plain();
 }
 
 void EvaluationForward::plain() { state_.outputs = call_(*state_.model, state_.batch); }
 
-// In fp32, where a difference of outputs is one of the weights and not of the precision. Leaves no trace.
+// Compares in fp32, where outputs differ because of the weights and not because of the precision. Leaves no trace.
 void EvaluationForward::watch() {
   BatchUndo undo(state_);
   plan_.watched_ = &*state_.model;

@@ -8,8 +8,8 @@
 
 namespace composer {
 
-// How forward passes of evaluations and predictions run: in inference mode, and with batch norms folded into the
-// convolutions before them, if asked for.
+// How the forward passes of evaluations and predictions run: in inference mode if that is on, and with batch norms
+// folded into the convolutions before them if the options say so.
 class ForwardPlan {
  public:
   ForwardPlan(bool inference_mode, bool fold) : inference_mode_(inference_mode), fold_(fold) {}
@@ -17,17 +17,17 @@ class ForwardPlan {
  private:
   friend class EvaluationForward;
   bool inference_mode_, fold_;
-  const Model* watched_ = nullptr;  // the one that folding_ is for
-  BatchNormFolding folding_;        // nothing if outputs would differ
+  const Model* watched_ = nullptr;  // the model that folding_ belongs to
+  BatchNormFolding folding_;        // empty if folding would change the outputs
 };
 
-// Those of one evaluation or prediction, in which the weights stay what they are.
+// The forward passes of one evaluation or prediction, during which the weights do not change.
 class EvaluationForward {
  public:
   using Call = std::function<Outputs(Model& model, const Batch& batch)>;
 
   EvaluationForward(State& state, ForwardPlan& plan, const Feed& feed, Call call);
-  void operator()();  // makes state.outputs of state.batch
+  void operator()();  // computes state.outputs from state.batch
 
  private:
   void plain();
@@ -37,7 +37,7 @@ class EvaluationForward {
   State& state_;
   ForwardPlan& plan_;
   Call call_;
-  bool folds_;  // if there is what can be
+  bool folds_;  // whether there is something to fold
   std::optional<BatchNormFolding::Folded> folded_;
 };
 

@@ -20,7 +20,7 @@
 namespace composer {
 namespace {
 
-// Copies that owe nothing to inference mode or to the memory of the batch.
+// Copies that depend neither on inference mode nor on the memory of the batch.
 Outputs on_cpu(const Outputs& outputs) {
   Outputs copy;
   for (const auto& [name, tensor] : outputs) copy.set(name, tensor.is_cpu() ? tensor.clone() : tensor.cpu());
@@ -31,8 +31,8 @@ Outputs eval_forward(Model& model, const Batch& batch) { return eval_forward_of(
 
 }  // namespace
 
-// What evaluations and predictions begin and end with: they cost the fit no time and none of its random numbers, and
-// all ranks measure one model.
+// The beginning and end of evaluations and predictions: the fit loses no time and no random numbers to them, and all
+// ranks measure one model.
 class EvaluationLoop::Session {
  public:
   Session(const Needs& on, std::string_view label, std::int64_t call)
@@ -45,7 +45,7 @@ class EvaluationLoop::Session {
   }
   void close(Events::Opened& all) {
     all.close();
-    weights_in_use_.version();  // what was changed meanwhile is no longer what was measured
+    weights_in_use_.version();  // if the weights were changed, the values are no longer of the current ones
   }
 
  private:
@@ -98,8 +98,8 @@ void EvaluationLoop::eval(std::vector<EvalRun>& runs, std::int64_t subset_num_ba
   session.close(all);
 }
 
-// False: interrupted, so there are no metrics. Values of a part of the data, of other data, or of weights that were
-// changed meanwhile, judge no checkpoint.
+// Returns false if it was interrupted, so that there are no metrics. Values do not compare checkpoints if they are of a
+// part of the data, of other data, or of weights that were changed during the evaluation.
 bool EvaluationLoop::evaluate(EvalRun& run, Feed& feed, How how) {
   State& state = on_.state;
   const OwnRandom random = random_of_evaluation(state, feed.label(), how.call);
@@ -131,9 +131,9 @@ bool EvaluationLoop::evaluate(EvalRun& run, Feed& feed, How how) {
 }
 
 void EvaluationLoop::evaluate_batch(EvalRun& run, const Feed& feed, EvaluationForward& forward) {
-  if (!on_.ranks.alone() && feed.samples() == 0) return;  // this one has no sample of a small last batch
+  if (!on_.ranks.alone() && feed.samples() == 0) return;  // this rank has no sample of a small last batch
   State& state = on_.state;
-  std::vector<at::Tensor> metrics;  // before this part
+  std::vector<at::Tensor> metrics;  // as before this part
   const auto use = [&](Batch part) {
     if (run.microbatch.is_auto()) metrics = run.metrics.kept();
     state.batch = std::move(part);
@@ -144,7 +144,7 @@ void EvaluationLoop::evaluate_batch(EvalRun& run, const Feed& feed, EvaluationFo
       forward();
     }
     on_.events.fire(Event::EVAL_AFTER_FORWARD);
-    const WeightsInUse::Forward measuring(on_.weights_in_use);  // it may count in a buffer
+    const WeightsInUse::Forward measuring(on_.weights_in_use);  // the model may count in a buffer
     const AutocastScope autocast(state.precision, state.device);
     run.metrics.update(*state.model, state.batch, state.outputs);
   };
@@ -195,7 +195,7 @@ bool EvaluationLoop::next_batch(Feed& feed, const Timestamp& timestamp) {
   return batch.has_value();
 }
 
-// Signals of other ranks are heard here as well, so that all of them stop after the same batch.
+// Also exchanges signals with other ranks, so that all of them stop after the same batch.
 void EvaluationLoop::count_batch(const Feed& feed, Timestamp& timestamp) {
   Ranks::EvalCounts counted{feed.samples(), feed.tokens(), on_.stopping.pending_signal()};
   if (on_.ranks.splits()) counted = on_.ranks.sum(counted);

@@ -22,11 +22,11 @@ class Stopping;
 class TrainingTime;
 class WeightsInUse;
 
-// Evaluates and predicts: when each of their events fires. Both may be done within a fit, which goes on afterwards as
-// if nothing had been.
+// Evaluates and predicts, and fires the events of both. Both may be called within a fit, which then continues as if
+// nothing had happened.
 class EvaluationLoop {
  public:
-  // What it works on, and who hears of it.
+  // The parts of the trainer that it uses.
   struct Needs {
     State& state;
     Logger& logger;
@@ -39,15 +39,15 @@ class EvaluationLoop {
     Checkpoints& checkpoints;
     const TrainingTime& time;
     Stopping& stopping;
-    std::optional<Fit>& fit;  // within which it is done
+    std::optional<Fit>& fit;  // the fit that is open, if any
   };
   EvaluationLoop(const Needs& needs, ForwardPlan forward) : on_(needs), forward_(std::move(forward)) {}
 
-  // The trainer's evaluators that are to run at this event, on all ranks. Those that are due, and are kept from it by a
-  // signal or an error, are pending.
+  // The trainer's evaluators that are to run at this event, on all ranks. Evaluators that are due but are prevented by
+  // a signal or an error become pending.
   std::vector<EvalRun*> take_due(Event event);
   void run(const std::vector<EvalRun*>& due);
-  // Called by the program, or by a callback. `to_the_end`: no signal cuts it short.
+  // An evaluation that the program or a callback requests. `to_the_end`: signals do not interrupt it.
   void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end);
   std::vector<Outputs> predict(Feed feed, bool return_outputs);
 
@@ -58,7 +58,7 @@ class EvaluationLoop {
   class Session;
   struct How {
     std::int64_t call = 0;
-    bool judges = true;  // checkpoints
+    bool judges = true;  // whether its values compare checkpoints
     bool to_the_end = false;
   };
   std::vector<EvalRun*> due(Event event);
@@ -72,7 +72,8 @@ class EvaluationLoop {
   ForwardPlan forward_;
   Stopwatch stopwatch_;
   bool is_evaluating_ = false, is_predicting_ = false;
-  // Several calls at one batch draw different numbers: the batch of the last one, and how many there were there.
+  // Several calls at one batch draw different random numbers: the batch of the last call, and the number of calls at
+  // that batch.
   std::int64_t batch_of_calls_ = -1, calls_ = 0;
 };
 

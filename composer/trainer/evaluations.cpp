@@ -46,7 +46,7 @@ void Evaluations::mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch
 void Evaluations::done(const EvalRun& run) { std::erase(pending_, run.feed.label()); }
 
 std::vector<EvalRun*> Evaluations::pending() {
-  std::erase_if(pending_, [this](const std::string& label) {  // of an evaluator that was replaced
+  std::erase_if(pending_, [this](const std::string& label) {  // an evaluator may have been replaced
     return std::ranges::none_of(runs_, [&](const EvalRun& run) { return run.feed.label() == label; });
   });
   std::vector<EvalRun*> pending;
@@ -74,7 +74,7 @@ void Evaluations::count_from_zero() {
 }
 
 void Evaluations::visit_evaluated(StateVisitor& visit, std::uint64_t weights) {
-  std::map<std::string, std::int64_t> evaluated;  // at which batch
+  std::map<std::string, std::int64_t> evaluated;  // batch of the last evaluation, by label
   for (const EvalRun& run : runs_) evaluated[run.feed.label()] = run.weights == weights ? run.last_due_batch : -1;
   visit("evaluated", evaluated);
   if (!visit.is_loading()) return;

@@ -20,7 +20,7 @@ namespace composer {
 
 class Ranks;
 
-// An evaluator while a trainer has it.
+// An evaluator of a trainer, and when it was due.
 struct EvalRun {
   Evaluator evaluator;
   Feed feed;
@@ -28,48 +28,51 @@ struct EvalRun {
   MetricSet metrics;
   EvalMicrobatch microbatch = {};
   std::int64_t last_due_batch = -1;
-  std::uint64_t weights = 0;  // their version then
+  std::uint64_t weights = 0;  // version of the weights when it was last due
 };
 
-// Whether the interval may be due at different batches on several ranks, because each has a clock and a function of its
-// own.
+// Whether the interval may be due at different batches on different ranks, because each rank has its own clock and its
+// own copy of a function.
 bool differs_by_rank(const Interval& interval);
 
-// The evaluators of a trainer: which are due, and which have been due without being evaluated to their end, because a
-// signal or an error came first. Those are pending, and who goes on makes up for them.
+// The evaluators of a trainer: which are due, and which are pending. A pending evaluator was due without being
+// evaluated to the end, because of a signal or an error; the resumed run evaluates it first.
 class Evaluations {
  public:
   const std::vector<EvalRun>& runs() const { return runs_; }
   std::vector<EvalRun>& runs() { return runs_; }
   void replace(std::vector<EvalRun> runs) { runs_ = std::move(runs); }
 
-  // Each is asked, so that functions with a memory hear of every event. Nothing changes but their memory.
-  // What was due for a batch is due again at the end of training if the weights have another version since.
+  // The evaluators that are due. Every interval is called, so that stateful functions see every event; only the state
+  // of these functions changes.
+  // An evaluator that was due for a batch is due again at the end of training if the version of the weights has changed
+  // since.
   std::vector<EvalRun*> due(Event event, IntervalMoment moment, const State& state, std::uint64_t weights = 0);
-  // Those of rank 0, where ranks could have different answers (`may_differ`: they have, whatever the intervals are):
-  // evaluations need all of them.
+  // Replaces the evaluators that are due by those of rank 0 where the ranks could disagree, because all ranks take part
+  // in an evaluation. `may_differ`: they can disagree whatever the intervals are.
   std::vector<EvalRun*> due_on_all_ranks(std::vector<EvalRun*> due, bool may_differ, const Ranks& ranks);
-  void mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch, std::uint64_t weights = 0);  // and pending
+  void mark_due(const std::vector<EvalRun*>& runs, std::int64_t batch, std::uint64_t weights = 0);  // and also pending
   void done(const EvalRun& run);
   std::vector<EvalRun*> pending();
   bool has_pending() const { return !pending_.empty(); }
-  // Whether what is measured on `feed` judges checkpoints: not if that leaves out some of the data of `run`, or if they
-  // are others than those which the trainer evaluates under this label.
+  // Whether values measured on `feed` are used to compare checkpoints: not if `feed` leaves out data of `run`, or is
+  // not the data that the trainer evaluates under this label.
   bool judges(const EvalRun& run, const Feed& feed, bool is_cut, const Ranks& ranks) const;
-  void declare_metrics(const MetricSet& of_training, State& state) const;  // these, and those of all evaluators
-  void count_from_zero();                                                  // time was reset: nothing has been due yet
+  // The metrics of training and of all evaluators.
+  void declare_metrics(const MetricSet& of_training, State& state) const;
+  void count_from_zero();  // after a reset of time: no evaluator has been due yet
 
   void visit_pending(StateVisitor& visit) { visit("pending_evaluations", pending_); }
-  // When each was due last, for these weights: those that are saved, or that were loaded.
+  // When each evaluator was last due, for the given version of the weights, which is saved or was loaded.
   void visit_evaluated(StateVisitor& visit, std::uint64_t weights);
 
  private:
   std::vector<EvalRun> runs_;
-  std::vector<std::string> pending_;  // labels
+  std::vector<std::string> pending_;  // labels of pending evaluators
 };
 
-// The state while another loader than the training one is read: evaluation mode, no gradients. The end of the scope
-// brings back the training loader, batch, outputs and each module's mode, also after an exception.
+// Prepares the state for reading a loader other than the training one: evaluation mode, no gradients. The destructor
+// restores the training loader, batch, outputs and each module's mode, also after an exception.
 class EvaluationScope {
  public:
   EvaluationScope(State& state, const Feed& feed);

@@ -16,19 +16,21 @@
 
 namespace composer {
 
-// One thing to evaluate on: a loader, how often, and what to measure. What is not set is the trainer's.
+// One evaluation: a loader, how often to run it, and what to measure. Unset fields take the trainer's values.
 struct Evaluator {
-  std::string label = {};  // of its metrics: metrics/<label>/<name>; empty: "eval", "eval_2", ...
+  std::string label = {};  // prefix of its metrics: metrics/<label>/<name>; empty: "eval", "eval_2", ...
   AnyDataSpec dataloader = {};
-  std::optional<Metrics> metrics = {};                        // unset: those of the model
+  std::optional<Metrics> metrics = {};                        // unset: the metrics of the model
   std::optional<std::vector<std::string>> metric_names = {};  // regular expressions; unset: all metrics, {}: none
   OptionalInterval eval_interval = {};
-  std::optional<std::int64_t> subset_num_batches = {};  // of the loader's batches; -1: all
-  // Samples; unset: whole batches; "auto": these, and half as many whenever memory is short, within microbatch_memory.
+  // Number of batches of the loader to use; unset: the trainer's; -1: all.
+  std::optional<std::int64_t> subset_num_batches = {};
+  // Samples per forward pass; unset: whole batches; "auto": begins with whole batches and halves the size when out of
+  // memory, within microbatch_memory.
   std::optional<MicrobatchSize> device_eval_microbatch_size = {};
 };
 
-// What the trainer's eval_dataloader accepts: one or several loaders, or evaluators.
+// The type of the trainer's eval_dataloader: one or several loaders, or evaluators.
 class COMPOSER_EXPORT Evaluators {
  public:
   Evaluators() = default;
@@ -40,10 +42,11 @@ class COMPOSER_EXPORT Evaluators {
     (list_.push_back({.dataloader = AnyDataSpec(std::forward<T>(loaders))}), ...);
   }
 
-  // With every label and subset filled in. Throws ConfigError for a label that is there twice, a missing loader, a bad
-  // size or a metric_names that is no regular expression.
+  // Returns the evaluators with every label and subset set. Throws ConfigError for a duplicate label, a missing loader,
+  // an invalid size or a metric_names that is not a regular expression.
   std::vector<Evaluator> checked(std::int64_t default_subset) const;
-  Evaluators cut_to(std::int64_t subset) const;  // each to so many batches, whatever it says; -1: as they are
+  // Limits each evaluator to `subset` batches, overriding its own limit; -1: unchanged.
+  Evaluators cut_to(std::int64_t subset) const;
   bool empty() const { return list_.empty(); }
 
  private:

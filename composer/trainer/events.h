@@ -10,8 +10,8 @@
 
 namespace composer {
 
-// Fires the events of a trainer. Each is noted before, so that an error, and a rank that the others wait for, can tell
-// where it happened.
+// Fires the events of a trainer. Each event is noted before, so that an error, or another rank that waits for this one,
+// can report where it happened.
 class Events {
  public:
   Events(const State& state, const Ranks& ranks, Calls& calls, Engine& engine)
@@ -21,12 +21,12 @@ class Events {
     note(event);
     engine_.run_event(event);
   }
-  void fire_for_algorithms(Event event) {  // no callback and no logger sees it
+  void fire_for_algorithms(Event event) {  // callbacks and loggers do not see it
     note(event);
     engine_.run_algorithms_alone(event);
   }
 
-  // An event that opens something, and the one that closes it: on every way out.
+  // Fires an event that opens something, and the event that closes it on every way out.
   class Opened;
 
  private:
@@ -45,7 +45,7 @@ class Events {
 class Events::Opened {
  public:
   Opened(Events& events, Event opens, Event closes) : Opened(events, std::pair(opens, closes)) { events_.fire(opens); }
-  // After an error, the algorithms that have seen the first event see the second.
+  // After an error, fires the second event for the algorithms that have seen the first.
   ~Opened() {
     if (open_) events_.engine_.unwind(opens_, closes_);
   }
@@ -56,12 +56,12 @@ class Events::Opened {
     open_ = false;
     events_.fire(closes_);
   }
-  // After a signal: there are no results, so what a callback throws that wants to read them is a warning, and the run
-  // comes to its end all the same.
+  // Closes after a signal. There are no results then, so an exception of a callback that wants to read them becomes a
+  // warning, and the run ends normally.
   void cut_short();
 
  private:
-  // It is made when this returns, so that what the first event throws ends it as well.
+  // The object exists once this returns, so that the destructor also closes after an error in the first event.
   Opened(Events& events, std::pair<Event, Event> both) : events_(events), opens_(both.first), closes_(both.second) {}
 
   Events& events_;

@@ -18,7 +18,7 @@ namespace composer {
 
 class Ranks;
 
-// Time on the wall clock since the last lap, without what was skipped.
+// Wall time since the last lap, without the time that was skipped.
 class Stopwatch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -32,18 +32,18 @@ class Stopwatch {
   Clock::time_point from_ = Clock::now();
 };
 
-// What there is between begin() and end() alone. How long the fit lasts is state.max_duration.
+// The state that exists only between begin() and end(). The end of the fit is in state.max_duration.
 struct Fit {
-  // The right to read the loader, and to what the trainer wants of the process.
+  // What a fit holds: the right to read the loader, and the trainer's settings of the process.
   struct Holds {
     data::LoaderLease loader;
     ProcessClaim process;
-    std::shared_ptr<void> among_ranks;  // where several train
+    std::shared_ptr<void> among_ranks;  // set if several ranks train
   };
   Fit(const TrainingData& data, const Ranks& ranks, Holds given)
       : holds(std::move(given)), source(data.feed(), ranks, data.longest_epoch()) {}
 
-  // What it holds is the thread's that drives the trainer, which need not be the one of begin().
+  // Transfers what it holds to the calling thread, which may be another one than that of begin().
   void move_here() {
     if (thread == std::this_thread::get_id()) return;
     thread = std::this_thread::get_id();
@@ -55,19 +55,20 @@ struct Fit {
   std::thread::id thread = std::this_thread::get_id();
   BatchSource source;
   Stopwatch stopwatch;
-  bool is_timed = true;     // time counts for the batch that comes next
-  bool first_batch = true;  // is not trained yet
-  bool first_loss = true;   // is not computed yet
+  bool is_timed = true;     // whether time counts for the next batch
+  bool first_batch = true;  // no batch has been trained yet
+  bool first_loss = true;   // no loss has been computed yet
   bool warned_of_mode = false;
-  bool follows_pause = false;       // of the fit before; until its beginning is saved, where that is to be
-  bool begins_after_pause = false;  // likewise, and a checkpoint would have the fit before go on
-  bool limited = true;              // false in a trial, whose end its caller decides
-  bool skipped = false;             // nothing is left to do: no event fires, nothing is trained
-  // To be restored when the fit ends: what only this fit made of max_duration.
+  // The previous fit was paused. Reset once the beginning of this fit is saved, if it is to be saved.
+  bool follows_pause = false;
+  bool begins_after_pause = false;  // follows_pause, and the newest checkpoint would resume the previous fit
+  bool limited = true;              // false in a trial, whose caller decides the end
+  bool skipped = false;             // nothing is left to do: no event is fired and nothing is trained
+  // The max_duration to restore at the end of the fit, if only this fit changed it.
   std::optional<OptionalTime> max_duration_afterwards;
 };
 
-// While the outermost of these lives, time does not count for the batches of the fit; nullptr: there is none.
+// Excludes its lifetime from the time of the fit's batches. Only the outermost object counts. nullptr: no fit is open.
 class Untimed {
  public:
   explicit Untimed(Fit* fit) : fit_(fit && std::exchange(fit->is_timed, false) ? fit : nullptr) {}

@@ -24,7 +24,7 @@
 namespace composer {
 namespace {
 
-constexpr std::size_t kNamed = 3;  // of a list that may be long
+constexpr std::size_t kNamed = 3;  // number of names in a message, out of a list that may be long
 
 std::string some_of(const std::vector<std::string>& names) { return listed(names, {}, kNamed); }
 

@@ -1,5 +1,5 @@
-// What is told when a fit begins, or at its first batch, instead of training for nothing or for ever. Each function
-// throws ConfigError or warns, and changes nothing. Internal.
+// Checks at the beginning of a fit, or at its first batch, that find options with which training would be useless or
+// endless. Each function throws ConfigError or warns, and changes nothing. Internal.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,59 +26,64 @@ class Engine;
 class Feed;
 class StateDict;
 
-// Of what comes at the end of epochs, in a fit that has none.
+// Ends a message about something that happens at the end of epochs, in a fit whose epochs do not end.
 constexpr const char* kOnlyAtEnd = "so only end() does it";
 
-// A limit of a run or fit: counted, and not before the start; in iterations only if these end.
+// Checks a limit of a run or fit: it must be in a counted unit and not negative. It may be in iterations only if
+// iterations end.
 void check_limit(Time limit, const char* option, const OptionalTime& iteration_length);
 
-// What is left of a limit when schedules are scaled by `ratio`. `where` says in which call these would have to be.
+// The limit multiplied by `ratio`, by which schedules are scaled. `where` names the call that must have schedulers if
+// `ratio` is not 1.
 OptionalTime scaled_limit(const OptionalTime& limit, double ratio, bool has_schedulers, const char* where = "");
 
-// Neither the default nor off.
+// Whether the interval is neither the default nor off.
 bool is_chosen(const Interval& eval_interval);
 
-// Why there is no optimizer: none was `given`, or the model has nothing to train.
+// Throws if there is no optimizer, and says why: none was `given`, or the model has no trainable parameters.
 void check_has_optimizer(const State& state, bool given, const char* caller);
 
-// Every trainable parameter of the model is in a group of the optimizer.
+// Checks that every trainable parameter of the model is in a parameter group of the optimizer.
 void check_trains_all(const torch::nn::Module& model, const torch::optim::Optimizer& optimizer);
 
-// An optimizer that steps in backward changes the weights with the gradients of a microbatch, or of a trial.
+// Things that an optimizer which steps in backward cannot be combined with, because it changes the weights with the
+// gradients of a microbatch or of a trial.
 struct StepsOtherwise {
   bool whole_batches, scales_losses, tunes, several_ranks;
 };
 void check_step_in_backward(const torch::optim::Optimizer& optimizer, const Engine& engine, StepsOtherwise how);
 
-// The state of the optimizer can be divided among ranks, if `zero_stage` asks for that: a rank steps one of which most
-// parameters have no gradient.
+// Checks that the state of the optimizer can be divided among ranks, if `zero_stage` requires it: the optimizer of a
+// rank then steps while most parameters have no gradient.
 void check_can_be_sharded(const torch::optim::Optimizer& optimizer, std::int64_t zero_stage);
 
-// No evaluator reports under the label of the training loader.
+// Checks that no evaluator has the label of the training loader.
 void check_labels(const std::string& train_label, const std::vector<std::string>& eval_labels);
 
-// The loader has this position: it is as long as the one that training has read of the epoch so far.
+// Checks that the loader can be moved to this position: it must be at least as long as the loader from which training
+// has read the epoch so far.
 void check_position(Feed feed, std::uint64_t seed, std::int64_t epoch, std::int64_t batch);
 
-// The limit is not in epochs, nor in iterations of epochs, if `feed` is empty: batches that are given have no epochs.
+// Checks that the limit is in neither epochs nor iterations of epochs if `feed` is empty: batches given by the caller
+// have no epochs.
 void check_epochs_end(Time limit, const OptionalTime& iteration_length, const Feed& feed);
 
-// A share of the run is a number of batches only if the loader knows its length.
+// Checks that a share of the run can be converted into batches: the loader must know its length.
 void check_share(const Interval& interval, const char* option, const Feed& feed);
 
-// `option` does not count tokens; for batches without any.
+// For batches without tokens: checks that `option` is not counted in tokens.
 void check_without_tokens(const OptionalTime& time, const char* option);
 void check_without_tokens(const Interval& interval, const char* option);
 
-// The batches of a resumed run are those of the saved one as far as it had come in its epoch: as large, and of as many
-// samples. `saved` are the hyperparameters of its checkpoint.
+// Checks that the batches of a resumed run are the same as those that the saved run had read of its epoch: equal batch
+// size and number of samples. `saved`: the hyperparameters in the checkpoint.
 void check_same_batches(const StateDict& saved, const Timestamp& from, const Feed& feed);
 
-// Warns of microbatches of so many samples, if a batch has fewer.
+// Warns if microbatches have so many samples that a batch has fewer.
 void check_can_split(std::int64_t samples, const Feed& feed);
 
-// For weights that need not be all there. Throws CheckpointError if none of the file's tensors was loaded;
-// warns if the model has some that were not in the file.
+// After weights were loaded that need not be complete. Throws CheckpointError if none of the file's tensors was loaded;
+// warns if the model has tensors that were not in the file.
 void check_loaded(const WeightsReport& report, const std::string& from);
 
 }  // namespace composer

@@ -10,12 +10,12 @@
 
 namespace composer {
 
-// Which of the program's fits was begun last, and where. They are counted, so that a program that is started again does
-// what is left of them; the one that follows an error is the same fit again.
+// The fit of the program that began last, and where it began. Fits are counted, so that a restarted program does only
+// what is left of them. A fit that is repeated after an error keeps its number.
 struct BegunFit {
   std::int64_t number = 0;
-  Timestamp from;    // after reset_time: zero
-  OptionalTime end;  // max_duration after it; unset: its caller ends it
+  Timestamp from;    // zero after reset_time
+  OptionalTime end;  // the fit's max_duration; unset: the caller ends the fit
 
   void visit_state(StateVisitor& visit) {
     visit("number", number);
@@ -25,20 +25,20 @@ struct BegunFit {
   }
 };
 
-// What follows something that was counted: the event of its end, evaluations, the checkpoint's event and the
-// checkpoint; and from where on it has not been done yet.
+// What follows a batch, epoch or iteration that was counted: the event of its end, evaluations, the checkpoint's event
+// and the checkpoint. `from` is the first of these that is still to be done.
 struct Unfinished {
   enum From : std::uint8_t { END, EVALUATIONS, CHECKPOINT, SAVE } from;
   Event ended, checkpoint;
 };
 
-// The fits of a trainer, one after the other: which was begun last, how it ended, and what it has left to the next one.
+// The sequence of a trainer's fits: which one began last, how it ended, and what it left for the next one.
 struct FitHistory {
-  enum class Remaining : std::uint8_t { ALL, REST, NOTHING };  // of a fit, when the run goes on
+  enum class Remaining : std::uint8_t { ALL, REST, NOTHING };  // of a fit, in a resumed run
 
-  // In a run that goes on, the program calls the same fits again. Those before the one that was begun last have ended,
-  // however that came; where the clock is now says nothing about them, because time may have been reset since.
-  // `stop_asked`: a signal that has ended the last one holds until the program clears the stop.
+  // A resumed run calls the same fits again. All fits before the last begun one have ended, for whatever reason. The
+  // current time cannot tell that, because it may have been reset since. `stop_asked`: after a signal has ended the
+  // last fit, later fits have nothing to do until the program clears the stop.
   Remaining remaining(bool goes_on, bool stop_asked) const {
     if (interrupted_by != 0 && stop_asked) return Remaining::NOTHING;
     if (!goes_on || !last) return Remaining::ALL;
@@ -50,25 +50,25 @@ struct FitHistory {
     interrupted_by = 0;
     ended_by.clear();
   }
-  void repeat() { next = last->number; }                           // the next one is the last one again
-  std::int64_t number() const { return last ? last->number : 0; }  // of the last one
+  void repeat() { next = last->number; }                           // the next fit repeats the last one
+  std::int64_t number() const { return last ? last->number : 0; }  // of the last fit; 0: none
   bool has_unfinished() const { return unfinished || end_is_unfinished; }
   void forget_unfinished() {
     unfinished.reset();
     end_is_unfinished = false;
   }
-  // A run that was interrupted, or failed, is to be begun again.
+  // Whether the run ended normally. A run that was interrupted or failed is to be begun again.
   bool end_well() const { return !failed && interrupted_by == 0 && std::uncaught_exceptions() <= exceptions; }
 
-  std::optional<BegunFit> last;                 // or that of the run that goes on; unset: there was none
-  std::int64_t next = 0;                        // number of the next one
-  std::optional<Unfinished> unfinished;         // by one that an error has ended, to be done by the next one
-  bool end_is_unfinished = false;               // the same of what end() does
-  int interrupted_by = 0;                       // the last one, a signal; 0: none
-  bool paused = false;                          // the last one, so that another one goes on from there
-  std::string ended_by;                         // the error that has ended the last one; empty: none has
-  bool failed = false;                          // a call, since one has ended well
-  int exceptions = std::uncaught_exceptions();  // when the trainer was made
+  std::optional<BegunFit> last;                 // the last begun fit, also of the run that is resumed; unset: none
+  std::int64_t next = 0;                        // number of the next fit
+  std::optional<Unfinished> unfinished;         // left by a fit that an error ended; the next fit does it first
+  bool end_is_unfinished = false;               // whether end() was left unfinished in the same way
+  int interrupted_by = 0;                       // the signal that ended the last fit; 0: none
+  bool paused = false;                          // the last fit was paused; the next one continues from there
+  std::string ended_by;                         // the error that ended the last fit; empty: none
+  bool failed = false;                          // whether a call has failed since the last one that ended normally
+  int exceptions = std::uncaught_exceptions();  // uncaught exceptions when the trainer was made
 };
 
 }  // namespace composer

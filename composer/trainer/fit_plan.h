@@ -13,18 +13,18 @@
 
 namespace composer {
 
-// What a fit will be, before anything is changed.
+// Everything that a fit will change, computed before anything is changed.
 struct FitPlan {
   Feed feed;
   Timestamp from;
-  OptionalTime until, goal;  // goal: without what only this fit makes of it
-  Timestamp counted_from;    // what its duration counts from
+  OptionalTime until, goal;  // `goal` lacks the changes that are for this fit only
+  Timestamp counted_from;    // the start of its duration
   bool reset_time = false;
   Precision precision = Precision::FP32;
   std::optional<MicrobatchSize> microbatch_size;
-  std::vector<EvalRun> evaluators;  // empty: those that there are
+  std::vector<EvalRun> evaluators;  // empty: unchanged
   LearningRates rates;
-  std::optional<MetricSet> metrics;  // unset: those that there are
+  std::optional<MetricSet> metrics;  // unset: unchanged
   Fit::Holds holds;
 };
 

@@ -58,7 +58,7 @@ FitPlan FitPlanner::plan(const FitOptions& given, FitHistory::Remaining remainin
   return plan;
 }
 
-// What holds for the fits after this one as well.
+// The part of the plan that also holds for later fits.
 FitPlan FitPlanner::plan_lasting(const FitOptions& given) const {
   check(given, fit_options());
   FitPlan plan{.feed = data.of_fit(given, options, ranks),
@@ -77,14 +77,14 @@ FitPlan FitPlanner::plan_lasting(const FitOptions& given) const {
   return plan;
 }
 
-// Unset: as long as the caller goes on.
+// Unset: the caller ends the fit.
 OptionalTime FitPlanner::goal_of(const FitOptions& given, const Timestamp& from) const {
   if (!given.duration) return state.max_duration;
   check_limit(*given.duration, "duration", options.iteration_length);
   return *given.duration + from.get(given.duration->unit());
 }
 
-// Of its goal what only this fit makes of it.
+// The goal as this fit alone changes it.
 OptionalTime FitPlanner::end_of(const FitOptions& given, const FitPlan& plan, bool needs_limit) const {
   const OptionalTime until =
       scaled_limit(plan.goal, given.scale_schedule_ratio, !given.schedulers.empty(), " in the same fit()");
@@ -105,7 +105,7 @@ OptionalTime FitPlanner::end_of(const FitOptions& given, const FitPlan& plan, bo
   return until;
 }
 
-// Whether everything that happens at intervals or follows a metric can do so in this fit.
+// Checks that everything that happens at intervals or depends on a metric can do so in this fit.
 void FitPlanner::check_intervals(const FitPlan& plan, bool gives_batches) const {
   const std::vector<EvalRun>& runs = runs_of(plan);
   FitOutline outline;
@@ -124,7 +124,7 @@ void FitPlanner::check_intervals(const FitPlan& plan, bool gives_batches) const 
   for (const auto& callback : engine.callbacks()) callback.object->check_fit(outline, state);
 }
 
-// Whether the optimizer, the algorithms and several ranks can make its steps.
+// Checks that the optimizer, the algorithms and the number of ranks allow the steps of the fit.
 void FitPlanner::check_step(const FitPlan& plan) const {
   if (!ranks.alone()) {
     if (plan.metrics) plan.metrics->check_have_sums();

@@ -17,13 +17,13 @@ class Ranks;
 class TrainStep;
 class TrainingData;
 
-// What the options of a fit mean for a trainer as it is, and whether that can be done. A fit that is refused leaves the
-// trainer as it was, but for which values of save_best are better, which its loaders may declare.
+// Computes what the options of a fit mean for the current state of a trainer, and checks that it can be done. If a fit
+// is rejected, the trainer is unchanged, except for the direction of save_best, which loaders may declare.
 struct FitPlanner {
-  // Throws ConfigError for whatever cannot be done; what it gives can come into force. `remaining` of the fit is to be
-  // done.
+  // Throws ConfigError for anything that cannot be done; the resulting plan can be applied. `remaining`: what is left
+  // of the fit.
   FitPlan plan(const FitOptions& given, FitHistory::Remaining remaining, bool needs_loader) const;
-  // Throws ConfigError on all ranks, with the first difference, if they plan different things.
+  // Throws ConfigError on all ranks, with the first difference, if the plans of ranks differ.
   void check_ranks(const FitPlan& plan) const;
 
   const TrainerOptions& options;

@@ -41,7 +41,8 @@ StateValue value_of(const LogValue& logged) {
       logged);
 }
 
-// Numbers are compared exactly, whether they are integers or not; a NaN is equal to itself. Others by their text.
+// Numbers are compared exactly, integers with floating-point numbers too; NaN equals NaN. Other values are compared as
+// text.
 bool is_same(const StateValue& a, const StateValue& b) {
   const auto* one = std::get_if<double>(&a);
   const auto* other = std::get_if<double>(&b);
@@ -54,12 +55,12 @@ std::string names_of(const Algorithms& plugins) {
   return names.empty() ? "none" : names;
 }
 
-// As "name/option".
+// Adds options as "name/option".
 void add(StateDict& into, const std::string& name, const StateDict& options) {
   for (const auto& [option, value] : options.entries()) into[join(name, '/', option)] = value;
 }
 
-// A second plug-in of a class is "Name-2", as in checkpoints.
+// The second plug-in of a class is named "Name-2", as in checkpoints.
 template <class Base>
 void add_options(StateDict& into, const Plugins<Base>& plugins) {
   std::map<std::string, int> seen;
@@ -73,7 +74,7 @@ void add_options(StateDict& into, const Plugins<Base>& plugins) {
   }
 }
 
-// The learning rate is that before any schedule. False: the options are of another library.
+// The learning rate is the one before any schedule. Returns false for an options class of another library.
 bool add_named(StateDict& into, const std::string& group, const torch::optim::OptimizerOptions& given) {
   const auto* options = dynamic_cast<const optim::NamedOptions*>(&given);
   if (!options) return false;
@@ -87,12 +88,12 @@ bool add_named(StateDict& into, const std::string& group, const torch::optim::Op
 constexpr const char* kOptimizer = "optimizer/";
 constexpr const char* kGroups = "optimizer/groups";
 
-// How many ranks train, which is logged and is none of what a run goes on with.
+// Whether it is about the number of ranks, which is logged but is not compared when a run is resumed.
 bool is_of_ranks(const std::string& name) {
   return name == "num_nodes" || name == "num_cpus_per_node" || name == "num_gpus_per_node";
 }
 
-// Whether there are more or fewer parameter groups, whose options then have other names.
+// Whether the number of parameter groups differs; their options then have other names.
 bool is_regrouped(const StateDict& before, const StateDict& now) {
   const StateValue *then = before.find(kGroups), *groups = now.find(kGroups);
   return then && groups && !is_same(*then, *groups);
@@ -126,7 +127,7 @@ void tell_algorithms(StateDict& into, const TrainerOptions& options, const InRun
   add_options(into, options.algorithms);
 }
 
-// Of how ranks train together, what is not the same up to rounding.
+// Adds the options of training on several ranks that change results by more than rounding.
 void tell_distributed(StateDict& into, const TrainerOptions& options, const InRun&) {
   for (const Option<dist::DistributedOptions>& option : dist::distributed_options())
     if (option.is_logged()) into["distributed/" + option.name] = option.value(options.distributed);
@@ -149,7 +150,7 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
   std::ranges::sort(sorted, {}, &StateDict::Entry::first);
   StateDict by_name;
   for (auto& [name, value] : sorted) {
-    if (auto* text = std::get_if<std::string>(&value)) *text = util::valid_utf8(*text);  // as the logger keeps them
+    if (auto* text = std::get_if<std::string>(&value)) *text = util::valid_utf8(*text);  // as the logger stores it
     by_name[util::valid_utf8(name)] = std::move(value);
   }
   return by_name;
@@ -184,7 +185,8 @@ void Hyperparameters::log_options(const StateDict& before) {
   if (!entries.empty()) on_.logger.log_hyperparameters(entries);
 }
 
-// Earlier versions do not tell, and have logged them, unless the checkpoint was saved before the first fit.
+// Checkpoints of earlier versions lack this entry; their run has logged the hyperparameters, unless the checkpoint was
+// saved before the first fit.
 void Hyperparameters::visit_state(StateVisitor& visit) {
   if (!visit.is_of_this_run()) return;
   if (!visit.is_loading() || visit.has("logged"))
@@ -213,7 +215,7 @@ LogValue log_value(const StateValue& value) {
       static_cast<const StateValue::variant&>(value));
 }
 
-// What else only one of them has is not logged yet, or is of another version.
+// Other entries that only one of them has are not logged yet, or come from another version.
 void warn_of_changes(const StateDict& before, const StateDict& now) {
   constexpr std::size_t kMostShown = 100;
   std::vector<std::string> changes;

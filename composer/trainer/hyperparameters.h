@@ -21,23 +21,23 @@ class Logger;
 class Ranks;
 class TrainingData;
 
-// Of these options, the hyperparameters that trainer_options.cpp names.
+// Add the hyperparameters that the rows of these options in trainer_options.cpp stand for.
 void tell_model(StateDict& into, const TrainerOptions& options, const InRun& run);
 void tell_algorithms(StateDict& into, const TrainerOptions& options, const InRun& run);
 void tell_distributed(StateDict& into, const TrainerOptions& options, const InRun& run);
 
-// The options of each parameter group.
+// Adds the options of each parameter group. `made_lr`: learning rates before any schedule.
 void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer, const std::vector<double>& made_lr);
 
-// What the run's checkpoints say of how it was trained, by name: its options as numbers and text, and what has been
-// logged as hyperparameters, now or `before` it went on, when it is not logged again.
+// What the run's checkpoints contain about how it was trained, by name: its options as numbers and text, and the
+// hyperparameters that were logged now or `before` the resume, if they are not logged again.
 StateDict hyperparameters_of(const TrainerOptions& options, const State& state, const Logger& logger, const Feed& train,
                              const std::vector<double>& made_lr, const StateDict& before);
 
-// The hyperparameters of a run: what is said of how it is trained, and what of that its log has.
+// The hyperparameters of a run: what describes how it is trained, and which of that was logged.
 class Hyperparameters {
  public:
-  // What says it.
+  // The parts of the trainer that it reads.
   struct Needs {
     const TrainerOptions& options;
     const State& state;
@@ -49,21 +49,22 @@ class Hyperparameters {
   };
   explicit Hyperparameters(const Needs& needs) : on_(needs) {}
 
-  // As checkpoints contain them; with those of `before`, of the run that goes on, where it does not say them any more.
+  // As checkpoints contain them. Values of `before`, from the resumed run, are included if there is no newer value.
   StateDict now(const StateDict& before = {}) const;
 
-  void log_run();  // when a trainer is made
-  // When a fit begins, once in a run.
+  void log_run();  // called when a trainer is made
+  // Called when a fit begins; logs once per run.
   void log_algorithms(bool goes_on);
-  // All that checkpoints say of how the run is trained; of a run that goes on, what has changed since `before`.
+  // Logs everything that checkpoints contain about how the run is trained; for a resumed run, only what has changed
+  // since `before`.
   void log_options(const StateDict& before);
-  // Which of them the log of the run has. Only that of this run matters.
+  // Which hyperparameters were logged. Read only from a checkpoint of this run.
   void visit_state(StateVisitor& visit);
 
  private:
   struct Logged {
     bool algorithms = false, options = false;
-    bool options_here = false;  // by this process
+    bool options_here = false;  // logged by this process
 
     void visit_state(StateVisitor& visit) {
       visit("algorithms", algorithms);
@@ -75,14 +76,14 @@ class Hyperparameters {
   Logged logged_;
 };
 
-// Of `now`, what `before` does not have or has with another value.
+// The entries of `now` that `before` lacks or has with another value.
 StateDict changed(const StateDict& before, const StateDict& now);
 
-// For Logger::log_hyperparameters().
+// Converts a value for Logger::log_hyperparameters().
 LogValue log_value(const StateValue& value);
 
-// One warning of all that both have, and that differs, and of what only one of them has because there are more or fewer
-// parameter groups.
+// Logs one warning with all entries that both have with different values, and with the entries that only one of them
+// has because the number of parameter groups differs.
 void warn_of_changes(const StateDict& before, const StateDict& now);
 
 }  // namespace composer

@@ -31,14 +31,14 @@
 
 namespace composer {
 
-// Throws ConfigError for what can be told without a run; before any callback is opened.
+// Throws ConfigError for errors that can be found without a run. Called before any callback is opened.
 void check_options(const TrainerOptions& options, at::Device device);
 
-// What a trainer has for as long as it lives; what belongs to one fit alone is in `fit`.
+// The state of a trainer for its whole lifetime; `fit` has the state of one fit.
 struct Trainer::Impl {
   explicit Impl(TrainerOptions options);
-  // The model, optimizer, loader and algorithms of another, with a copy of its state, and without callbacks and
-  // loggers.
+  // Takes the model, optimizer, loader and algorithms of another trainer, and a copy of its state, without callbacks
+  // and loggers.
   struct ForTrial {};
   Impl(const Impl& other, ForTrial);
   ~Impl();
@@ -71,12 +71,12 @@ struct Trainer::Impl {
   void finish_fit();
   void abandon_fit();
 
-  // trainer.cpp: how it is made, and ends
+  // trainer.cpp: how it is made, and how it ends
   void close();
   void release();
 
-  // The owners keep references to one another, also to later ones, and use none of them while they are made; only `run`
-  // does, which uses `state` and `stopping`.
+  // The members keep references to one another, also to members declared later, and do not use them during
+  // construction. The exception is `run`, which uses `state` and `stopping`.
   TrainerOptions options;
   Ranks ranks;
   Calls calls;
@@ -85,7 +85,7 @@ struct Trainer::Impl {
   ProcessState process;
   LearningRates rates;
   Logger logger;
-  TrainingData data;  // of the next fit, unless it is given another
+  TrainingData data;  // for the next fit, unless that is given another loader
   Evaluations evaluations;
   KeptSettings settings;
   FitHistory fits;
@@ -107,7 +107,7 @@ struct Trainer::Impl {
                                    .engine = engine,
                                    .data = data,
                                    .rates = rates}};
-  std::optional<Fit> fit;  // between begin() and end()
+  std::optional<Fit> fit;  // set between begin() and end()
   TrainingTime time{state, logger, ranks, rates, fits, fit};
   Stopping stopping{ranks, state, time, replicas};
   Events events{state, ranks, calls, engine};
@@ -134,10 +134,10 @@ struct Trainer::Impl {
                    .fits = fits,
                    .fit = fit,
                    .abandon_fit = [this] { abandon_fit(); }}};
-  std::optional<TrainerRun> run;  // unset: this one only tries
+  std::optional<TrainerRun> run;  // unset in a trial
   Checkpoints checkpoints;
   WeightsInUse weights_in_use{state, engine};
-  Engine engine;  // the last: callbacks that it closes may ask for all of the above
+  Engine engine;  // declared last: callbacks that its destructor closes may use all of the above
 };
 
 }  // namespace composer

@@ -7,28 +7,29 @@
 
 namespace composer {
 
-// The learning rates of a trainer: those of each parameter group before any schedule, the schedules that multiply them,
-// and what the program has set in between.
+// The learning rates of a trainer: the rates of each parameter group before any schedule, the schedules that multiply
+// them, and the changes that the program has made in between.
 class LearningRates {
  public:
-  // The optimizer has come with its rates.
+  // Reads the rates of a new optimizer.
   void begin(const torch::optim::Optimizer& optimizer);
-  // A run begins with these schedules.
+  // Begins a run with these schedules.
   void begin(SchedulePlan schedules, State& state);
-  // After AFTER_LOAD: until then algorithms may add groups, and set rates, which are then not those of the schedules.
+  // Reads the rates after AFTER_LOAD. Until then algorithms may add parameter groups and set rates, which are then
+  // taken as rates before any schedule.
   void read(State& state);
-  // What the trainer has set last: other rates are the program's.
+  // Notes the rates that the trainer has set. Rates that differ from them later were set by the program.
   void leave(const State& state);
 
-  // Those of a fit that begins: rates that the program has set are those before any schedule from now on. Without
-  // `schedules` these go on.
+  // The rates for a fit that begins. Rates that the program has set become the rates before any schedule. Without
+  // `schedules` the present schedules continue.
   LearningRates of_fit(const State& state, std::optional<SchedulePlan> schedules) const;
-  LearningRates of_trial() const;  // before any schedule
+  LearningRates of_trial() const;  // the rates before any schedule, without schedules
 
   SchedulePlan& schedules() { return schedules_; }
   const SchedulePlan& schedules() const { return schedules_; }
-  const std::vector<double>& base() const { return schedules_.base(); }  // before any schedule
-  const std::vector<double>& made() const { return made_; }              // the same when the trainer was made
+  const std::vector<double>& base() const { return schedules_.base(); }  // rates before any schedule
+  const std::vector<double>& made() const { return made_; }  // rates before any schedule when the trainer was made
 
  private:
   SchedulePlan schedules_;

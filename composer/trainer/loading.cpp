@@ -41,10 +41,10 @@ struct Loaded {
   bool weights_only = false;
 };
 
-// Of a checkpoint, or of a file of weights as Python and save_weights() write them.
+// Reads a checkpoint, or a file of weights written by Python or by save_weights().
 Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bool weights_only);
 
-// Of a URI, whose files are kept until they are read.
+// Reads from a URI; the downloaded files are kept until they are read.
 Loaded read_remote(const Ranks& ranks, const std::string& uri, bool weights_only) {
   const saving::Scratch folder(std::filesystem::temp_directory_path(), kLoadPrefix);
   Loaded loaded = read_checkpoint(ranks, download_from(uri, folder.path() / "files"), weights_only);
@@ -52,7 +52,7 @@ Loaded read_remote(const Ranks& ranks, const std::string& uri, bool weights_only
   return loaded;
 }
 
-// As rank 0 has it. Another rank that sees other files gets copies of rank 0's while it reads.
+// Reads the file of rank 0. A rank that sees other files gets copies of rank 0's for the duration of the call.
 Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_only) {
   if (ranks.alone())
     return net::is_uri(given) ? read_remote(ranks, given, weights_only) : read_checkpoint(ranks, given, weights_only);
@@ -65,7 +65,8 @@ Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_o
   Loaded loaded;
   ranks.together([&] {
     if (ranks.first())
-      loaded = read_checkpoint(ranks, path, weights_only);  // its errors are everybody's, before anything is sent
+      // Its errors are thrown on all ranks, before anything is sent.
+      loaded = read_checkpoint(ranks, path, weights_only);
   });
   const SharedFiles files(*ranks.world(), path);
   ranks.together([&] {
@@ -75,7 +76,7 @@ Loaded read_for_all(const Ranks& ranks, const std::string& given, bool weights_o
   return loaded;
 }
 
-// With its placeholders replaced. Those of a URL may be in its path alone, so that messages show no secrets.
+// Replaces placeholders. In a URL only those of the path are replaced, so that messages show no secrets.
 std::string expanded(const std::string& path, const std::string& run_name) {
   if (!path.starts_with("http://") && !path.starts_with("https://"))
     return saving::format_name(path, run_name, nullptr, "load_path");
@@ -94,7 +95,7 @@ Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bo
             weights_only || found.manifest.weights_only};
   }
   StateDict weights, all;
-  for (auto& [name, tensor] : read_weights(path)) weights[name] = std::move(tensor);  // damage is told first
+  for (auto& [name, tensor] : read_weights(path)) weights[name] = std::move(tensor);  // damage is reported first
   if (weights.entries().empty()) throw CheckpointError(path.string(), ": has no tensors, so no weights can be loaded");
   if (!weights_only)
     throw ConfigError("load_path: ", path.string(), " is a file, and may have weights alone; set load_weights_only, ",
@@ -103,13 +104,13 @@ Loaded read_checkpoint(const Ranks& ranks, const std::filesystem::path& path, bo
   return {std::move(all), path.string(), true};
 }
 
-// Where load_weights() speaks of its own options.
+// Follows a message in which load_weights() names its own options: names those of a trainer.
 const std::string kOptionsOfTrainers =
     "\nA trainer has load_rename for rename; for ignore it has load_ignore_keys, such as {\"model/module.fc.*\"}, with "
     "load_strict_model_weights = false; for convert, `composer convert FILE OUT --dtype f32` writes weights of that "
     "dtype.";
 
-// Evaluations of that run were of these, not of the weights that are loaded.
+// The run's evaluations used averaged weights, not the weights that are loaded.
 void warn_of_averages(const StateDict& saved, const std::string& from) {
   HandedOut handed_out;
   try {
@@ -136,13 +137,13 @@ void rename_weights(StateDict& state, const std::vector<Rename>& rules, bool war
   if (warns) rename.warn_of_idle("load_rename");
 }
 
-// Its momentum is part of how the run would have gone on. Who ignores it when loading knows.
+// The optimizer's momentum would have influenced the run. Does not warn if load_ignore_keys excludes the optimizer.
 void warn_of_missing_optimizer(const StateDict& saved, const std::string& from, const State& state) {
   if (state.rank == 0 && state.optimizer && !saved.find("optimizer"))
     warn(join(from, ": has no optimizer, so that one begins anew"));
 }
 
-// Now, because the generators are restored only once training begins.
+// Warns now, because the generators are restored only when training begins.
 void check_random(const StateDict& saved, at::Device device) {
   const OwnRandom other(device, /*seed=*/0);
   const StateDict own = other.state();
@@ -150,7 +151,7 @@ void check_random(const StateDict& saved, at::Device device) {
     other.restore(saved);
 }
 
-// Throws for what would be refused later, when the weights are loaded already.
+// Throws, before the weights are loaded, for entries that would be rejected later.
 void check_saved(const StateDict& saved, const std::string& from, const State& state, const Engine& engine,
                  bool goes_on) {
   RequiredAlgorithms required;
@@ -164,7 +165,7 @@ void check_saved(const StateDict& saved, const std::string& from, const State& s
   if (!required.missing.empty())
     throw CheckpointError(from, ": was trained with ", required.missing,
                           ", without which it cannot be loaded; give the trainer the same algorithms");
-  // Of a run that goes on, all that differs is told.
+  // For a resumed run, all differences are reported elsewhere.
   if (!required.differing.empty() && !goes_on)
     warn(join(from, ": was trained with other options of algorithms that it requires: ", required.differing));
   check_plugins(saved, engine);
@@ -178,7 +179,7 @@ void load_model(const StateDict& saved, const std::string& from, bool strict, St
   formats::NamedTensors weights;
   for (const auto& [name, value] : std::get<StateDict>(*found).entries())
     weights.emplace_back(name, std::get<at::Tensor>(value));
-  if (weights.empty() && !strict) return;  // all were ignored
+  if (weights.empty() && !strict) return;  // all weights were ignored
   try {
     const WeightsReport report = load_weights(as_module(*state.model), weights, from, {.strict = strict});
     if (!strict) check_loaded(report, from);

@@ -9,11 +9,11 @@ namespace composer {
 
 struct TrainerOptions;
 
-// Loads what a trainer begins with, and what plug-ins name.
+// Loads the checkpoint or weights that a trainer begins with, and those that plug-ins name.
 struct RunLoader {
-  // The run that goes on, else the load_path, if there is one.
+  // Loads the checkpoint of the run to resume; otherwise load_path, if it is set.
   void load_first() const;
-  // Throws CheckpointError, before anything is changed, if the weights do not fit.
+  // Throws CheckpointError, before anything is changed, if the weights do not fit the model.
   void load(const LoadOptions& from, const std::vector<Rename>& rename = {}) const;
 
   const TrainerOptions& options;

@@ -1,6 +1,6 @@
-// When each event of training fires, in the order in which you read it; those of evaluation and prediction are in
-// evaluation_loop.cpp. How a batch is trained is in step/train_step.cpp, what is counted in training_time.cpp, what
-// options mean in setup.cpp.
+// Fires the events of training, in reading order; those of evaluation and prediction are in evaluation_loop.cpp. How a
+// batch is trained is in step/train_step.cpp, what is counted is in training_time.cpp, and what options mean is in
+// setup.cpp.
 #include <utility>
 
 #include <c10/util/ScopeExit.h>
@@ -31,7 +31,7 @@ void Trainer::Impl::construct() {
   replicas.share_model(weights_in_use);
   tuning.use_saved_products();
   {
-    // An algorithm may put what it hands out where the model is, which changes no value.
+    // An algorithm may put the weights that it returns into the model, which changes no value.
     const WeightsInUse::Unchanged loaded(weights_in_use, WeightsInUse::Trust::HANDED_OUT);
     events.fire(Event::AFTER_LOAD);
   }
@@ -49,7 +49,7 @@ void Trainer::Impl::begin() {
   events.fire(Event::FIT_START);
   resumption.restore_settings(as_module(*state.model));
   check_trains_all(as_module(*state.model), *state.optimizer);
-  settings.train(as_module(*state.model));  // also what was made at FIT_START
+  settings.train(as_module(*state.model));  // also modules made at FIT_START
   settings.note(as_module(*state.model));
   resumption.compare_options(ranks, [this] { return hyperparameters.now(); });
   resumption.tell(options, state, time.progress(), /*in_first_fit=*/fits.number() == 0);
@@ -62,23 +62,23 @@ void Trainer::Impl::begin() {
   train_step.begin_fit(engine, options.cuda_graph);
 }
 
-// What was due when a signal or an error ended the fit before.
+// Does what was due when a signal or an error ended the previous fit.
 void Trainer::Impl::make_up() {
   evaluation.run(evaluations.pending());
-  // Whoever loads another state meanwhile has left nothing to do.
+  // If another state was loaded meanwhile, nothing is left to do.
   if (fits.unfinished && fits.unfinished->from == Unfinished::END) fire_end(fits.unfinished->ended);
   if (fits.unfinished && fits.unfinished->from == Unfinished::EVALUATIONS) evaluate_if_due(fits.unfinished->ended);
   if (fits.unfinished) checkpoint(fits.unfinished->checkpoint);
 }
 
-// One batch, or the end of an epoch; false: training is over. Where we are is in state.timestamp alone, so a run that
-// stops between two steps goes on from there.
+// Trains one batch, or ends an epoch; false: training is over. The position is only in state.timestamp, so a run that
+// stops between two steps continues from there.
 bool Trainer::Impl::step() {
-  checkpoints.measured().take_metrics(state);  // what was measured since the last step, before the weights change
+  checkpoints.measured().take_metrics(state);  // values measured since the last step, before the weights change
   const Progress before = time.progress();
   if (stopping.decide_with_ranks(before.limit_reached())) return false;
   seed_by_place(process.random, state, ranks);
-  if (before.iteration_is_over()) {  // the run was saved before it had ended that
+  if (before.iteration_is_over()) {  // the run was saved before the end of the iteration was counted
     end_iteration();
     return !fit->source.has_given() || step();
   }
@@ -96,12 +96,13 @@ bool Trainer::Impl::step() {
   if (std::exchange(fit->first_batch, false)) check_first_batch();
   events.fire(Event::AFTER_DATALOADER);
   events.fire(Event::BATCH_START);
-  checkpoints.measured().before_step(state);  // what was measured up to here
+  checkpoints.measured().before_step(state);  // values measured up to here
   time.log_batch();
   const Feed& feed = fit->source.feed();
   train_step.start(feed, time.since_last_start());
   {
-    const auto stepped = c10::make_scope_exit([this] { weights_in_use.stepped(); });  // metrics are of those before
+    // Metrics are of the weights before the step.
+    const auto stepped = c10::make_scope_exit([this] { weights_in_use.stepped(); });
     train_step.step_optimizer(feed, [this](bool counts) { return train_batch(counts); });
     time.count_batch_after(train_step.microbatches().of_all_ranks(), [this] { train_step.log(); });
   }
@@ -131,8 +132,8 @@ void Trainer::Impl::end_iteration() {
   checkpoint(Event::ITERATION_CHECKPOINT);
 }
 
-// The closure of the optimizer's step: gradients of state.batch. Returns the loss. A pass of a StepRule that does not
-// count changes the batch as algorithms do, and no callback sees it.
+// The closure of the optimizer's step: computes the gradients of state.batch and returns the loss. In a pass of a
+// StepRule that does not count, only algorithms see the events of the batch.
 at::Tensor Trainer::Impl::train_batch(bool counts) {
   const auto fire = [&](Event event) { counts ? events.fire(event) : events.fire_for_algorithms(event); };
   fire(Event::BEFORE_TRAIN_BATCH);
@@ -147,7 +148,7 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
     fire(Event::BEFORE_LOSS);
     train_step.loss();
     fire(Event::AFTER_LOSS);
-    if (std::exchange(fit->first_loss, false) && run) train_step.warn_of_outside_leaves();  // a trial says nothing
+    if (std::exchange(fit->first_loss, false) && run) train_step.warn_of_outside_leaves();  // a trial does not warn
 
     fire(Event::BEFORE_BACKWARD);
     train_step.backward();
@@ -161,8 +162,8 @@ at::Tensor Trainer::Impl::train_batch(bool counts) {
   return state.batch_loss.at("total");
 }
 
-// An epoch that the limit, a request to stop or the caller ends is closed here; any other by the step that finds no
-// more batches.
+// Closes an epoch that the limit, a request to stop or the caller ends; otherwise the step that finds no more batches
+// closes it.
 void Trainer::Impl::end() {
   fits.end_is_unfinished = true;
   stopping.look_for_signal();
@@ -183,11 +184,12 @@ void Trainer::Impl::end() {
   fits.failed = false;
   if (ranks.first()) train_step.warn_of_nan();
   checkpoints.warn_of_signal(stopping.signal());
-  checkpoints.wait_for_mirror();  // the last, because it may take long or fail
+  checkpoints.wait_for_mirror();  // last, because it may take long or fail
 }
 
 void Trainer::Impl::fire_end(Event event) {
-  if (fits.unfinished) fits.unfinished->from = Unfinished::EVALUATIONS;  // not fired again, also if a callback throws
+  // The event is not fired again, even if a callback throws.
+  if (fits.unfinished) fits.unfinished->from = Unfinished::EVALUATIONS;
   events.fire(event);
 }
 
@@ -197,7 +199,7 @@ void Trainer::Impl::evaluate_if_due(Event event) {
   evaluation.run(due);
 }
 
-// The event at which checkpoints are due, and the trainer's own.
+// Fires the event at which checkpoints are due, then saves the trainer's checkpoint.
 void Trainer::Impl::checkpoint(Event event) {
   if (fits.unfinished && fits.unfinished->from != Unfinished::SAVE) {
     fits.unfinished->from = Unfinished::SAVE;

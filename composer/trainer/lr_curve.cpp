@@ -11,7 +11,7 @@
 namespace composer {
 namespace {
 
-// Each value averaged with all others, whose weights shrink by `smoothing` from neighbour to neighbour.
+// Averages each value with all others, whose weights shrink by the factor `smoothing` per position of distance.
 std::vector<double> smooth(const std::vector<double>& values, double smoothing) {
   std::vector<double> sums(values.size()), weights(values.size());
   const auto pass = [&](auto index_of) {
@@ -30,8 +30,8 @@ std::vector<double> smooth(const std::vector<double>& values, double smoothing) 
   return sums;
 }
 
-// Losses that are as far above those of the start as the lowest is below them, and more, count alike: what explodes at
-// the end would hide how far the loss had fallen before.
+// Bounds losses to as far above those of the start as the lowest loss is below them. A loss that explodes at the end
+// would otherwise hide how far it had fallen before.
 std::vector<double> bounded(std::vector<double> losses, double smoothing) {
   if (losses.empty()) return losses;
   const auto averaged = static_cast<std::size_t>(std::ceil(1 / (1 - smoothing)));
@@ -48,7 +48,7 @@ bool falls(const std::vector<LrPoint>& points, std::size_t lowest, double smooth
   constexpr double kDeviations = 3, kRounding = 1e-6;
   double squares = 0;
   for (std::size_t i = 0; i <= lowest; ++i) squares += std::pow(points[i].loss - points[i].smoothed, 2);
-  const double averaged = (1 + smoothing) / (1 - smoothing);  // losses, in a smoothed one
+  const double averaged = (1 + smoothing) / (1 - smoothing);  // number of losses that one smoothed loss averages
   const double deviation = std::sqrt(squares / static_cast<double>(lowest + 1) / averaged);
   const double start = points.front().smoothed;
   return start - points[lowest].smoothed > kDeviations * deviation + kRounding * std::abs(start);
@@ -100,7 +100,7 @@ std::string LrCurve::plot(const PlotOptions& options) const {
     plot.y.push_back(point.smoothed);
     lowest = std::min(lowest, point.smoothed);
   }
-  // What is far above the start says nothing more than that it has diverged.
+  // Losses far above the start only show that training has diverged.
   if (!points.empty()) plot.top = points.front().smoothed + 0.3 * std::abs(points.front().smoothed - lowest);
   if (plot.top && *plot.top <= lowest) plot.top.reset();
   std::string text = plot.draw(options);

@@ -1,4 +1,4 @@
-// A fit of its own on a copy of the state, whose learning rate rises until the loss does: only algorithms see it.
+// Runs a fit on a copy of the state, whose learning rate rises until the loss does. Only algorithms see the fit.
 #include "composer/trainer/lr_finder.h"
 
 #include <cmath>
@@ -39,7 +39,8 @@ std::vector<double> rates_of(const FindLrOptions& options) {
   return rates;
 }
 
-// The losses of a trial: read on the host at once on a CPU, else in groups, so that the device is seldom waited for.
+// Collects the losses of a trial. On a CPU each is read at once; otherwise they are read in groups, so that the host
+// seldom waits for the device.
 class TrialLosses {
  public:
   TrialLosses(const FindLrOptions& options, at::Device device)
@@ -75,13 +76,13 @@ TrainerOptions unwatched(TrainerOptions options) {
   options.eval_dataloader = {};
   options.schedulers = {};
   options.tune = false;
-  options.products = Products::LIBRARY;  // nothing is raced; the table is that of the trainer
+  options.products = Products::LIBRARY;  // no products are timed; the trial uses the trainer's table
   options.cuda_graph = false;
   options.save_folder = {};
   return options;
 }
 
-// Nobody asks it to stop who asks the run, and there is no run to save.
+// Requests to stop the run do not stop the trial, and there is no run to save.
 State of_trial(State state) {
   state.stop = Stop();
   state.run = {};
@@ -135,7 +136,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
                      .duration = Time(options.num_batches, TimeUnit::BATCH),
                      .schedulers = {rise}},
                     /*needs_loader=*/true);
-    // Algorithms that go by the share of the run that is done are to see that of the run itself.
+    // Algorithms that depend on the finished share of the run must see that of the run itself.
     trial.fit->limited = false;
     if (impl_->state.max_duration) trial.state.max_duration = impl_->state.max_duration;
     trial.guard.train([&] {
@@ -143,7 +144,7 @@ LrCurve Trainer::find_lr(const FindLrOptions& options) {
       std::int64_t counted = first;
       while (!losses.diverged() && counted < first + options.num_batches && trial.step())
         if (const std::int64_t now = trial.state.timestamp.batch;
-            std::exchange(counted, now) != now)  // else: an epoch's end
+            std::exchange(counted, now) != now)  // false: it was the end of an epoch
           losses.add(trial.state.batch_loss.at("total"));
       trial.end();
     });

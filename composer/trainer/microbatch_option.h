@@ -9,7 +9,7 @@
 
 namespace composer {
 
-// How many samples are trained at once, as TrainerOptions and FitOptions have it.
+// Describes the number of samples that are trained at once, an option of TrainerOptions and FitOptions.
 template <class Options, class T>
 Field<Options, T> microbatch_option(std::string name, T Options::*member) {
   const auto value = [](const T& given) -> StateValue {

@@ -17,7 +17,7 @@
 namespace composer {
 namespace {
 
-// What of the settings the whole process has, and not each thread.
+// The settings that belong to the whole process, not to each thread.
 struct Shared {
   struct Tf32 {
     std::array<at::Float32Precision, 3> of{};
@@ -30,7 +30,7 @@ struct Shared {
 
 constexpr std::array kTf32Ops = {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN};
 
-// Of the accelerators of this process, or of the CPU if there are none.
+// The accelerator of this process, or the CPU if there is none.
 const DeviceSupport& accelerator() { return device_support(available_accelerator().value_or(at::kCPU)); }
 
 Shared read_shared() {
@@ -64,7 +64,7 @@ Shared with(Shared base, const ProcessSettings& settings) {
   return base;
 }
 
-// The scopes of all trainers.
+// Counts the scopes of all trainers.
 class Process {
  public:
   static Process& instance() {
@@ -101,7 +101,7 @@ class Process {
     const std::lock_guard lock(mutex_);
     remove_last(scopes_, settings);
     open_ = static_cast<int>(scopes_.size());
-    if (read_shared() != with(base_, settings)) return;  // the program has set it meanwhile
+    if (read_shared() != with(base_, settings)) return;  // the program has changed the settings meanwhile
     write(scopes_.empty() ? base_ : with(base_, *scopes_.back().settings));
   }
 
@@ -134,11 +134,11 @@ class Process {
                       "for the whole process, so set it alike in both, or run them one after the other");
   }
 
-  std::mutex mutex_;  // of the following
+  std::mutex mutex_;  // guards the following
   std::vector<Entry> scopes_, claims_;
-  Shared base_;  // before the first scope
+  Shared base_;  // the settings before the first scope
 
-  std::atomic<int> open_ = 0;  // scopes
+  std::atomic<int> open_ = 0;  // number of open scopes
 };
 
 }  // namespace

@@ -5,10 +5,11 @@
 
 namespace composer {
 
-// What a trainer wants of the process while it runs; when it does not, the process is as before.
+// The settings of the process that a trainer needs while it runs, and their users. When it does not run, the process
+// has its own settings.
 struct ProcessState {
   OwnRandom random;
-  kernels::ProductTable products;  // which products of matrices our kernels compute
+  kernels::ProductTable products;  // which matrix products our kernels compute
   ProcessSettings settings;
 };
 

@@ -9,12 +9,13 @@ namespace composer {
 struct State;
 class Ranks;
 
-// What an evaluation or prediction draws: neither is what training draws next changed by it, nor does it change if a
-// signal cuts it off and a resumed run does it again. `call`: of those that the program makes at one batch; 0: it is
-// due.
+// The random numbers of an evaluation or prediction. They do not change the numbers that training draws next, and they
+// are the same if a signal interrupts the evaluation and a resumed run repeats it. `call`: number of the call among
+// those of the program at one batch; 0: a periodic evaluation.
 OwnRandom random_of_evaluation(const State& state, std::string_view label, std::int64_t call);
 
-// Random numbers of a rank other than 0 are those of its place in training, so that nothing has to be saved of them.
+// Seeds random numbers of a rank other than 0 by its position in training, so that none of its generators has to be
+// saved.
 void seed_by_place(OwnRandom& random, const State& state, const Ranks& ranks);
 
 }  // namespace composer

@@ -1,4 +1,4 @@
-// Which options ranks compare, and why the others are free to differ, say their descriptions.
+// The descriptions of options decide which of them ranks compare, and say why the others may differ.
 #include "composer/trainer/rank_options.h"
 
 #include <string>
@@ -19,7 +19,7 @@
 namespace composer {
 namespace {
 
-// "name = value".
+// Lines of the form "name = value".
 struct ComparedLines {
   void add(std::string_view name, const auto& value) { lines.push_back(join(name, " = ", value)); }
   std::vector<std::string> lines;
@@ -27,18 +27,18 @@ struct ComparedLines {
 
 std::string count_text(std::optional<std::int64_t> count) { return count ? std::to_string(*count) : "unknown"; }
 
-// "eval/MulticlassAccuracy/top_k = 1".
+// Adds lines such as "eval/MulticlassAccuracy/top_k = 1".
 void add_options(ComparedLines& compared, const std::string& label, const MetricSet& metrics) {
   const StateDict all = metrics.local_hparams();
   for (const auto& [name, value] : all.entries()) compared.add(join("metric ", label, '/', name), text_of(value));
 }
 
-// Ranks with loaders of their own may divide them as they like.
+// Ranks with their own loaders may split their batches differently.
 bool is_compared(Compared when, bool splits) {
   return when == Compared::AT_FIT || when == Compared::AT_BOTH || (when == Compared::IF_SPLIT && splits);
 }
 
-// Of slices of the same batches there are equally many on all ranks.
+// If ranks have slices of the same batches, all have the same number of batches.
 void add_evaluators(ComparedLines& compared, const std::vector<EvalRun>& runs, bool splits) {
   for (const EvalRun& run : runs) {
     const std::string label = run.feed.label();
@@ -113,7 +113,8 @@ void check_same_evaluation(const Ranks& ranks, const std::vector<EvalRun>& runs,
   if (ranks.alone()) return;
   ComparedLines compared;
   compared.add("call", "eval()");
-  if (ranks.splits()) compared.add("subset_num_batches", subset_num_batches);  // else each has batches of its own
+  // Otherwise each rank has its own batches.
+  if (ranks.splits()) compared.add("subset_num_batches", subset_num_batches);
   add_evaluators(compared, runs, ranks.splits());
   ranks.check_same("eval", compared.lines);
 }

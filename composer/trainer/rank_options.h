@@ -1,5 +1,5 @@
-// What ranks compare, so that none waits for a message that another does not send, and their weights stay equal. Each
-// function throws ConfigError on all ranks, with the first difference, if they are told to do different things.
+// Compares options over ranks, so that no rank waits for a message that another rank does not send, and the weights of
+// ranks stay equal. Each function throws ConfigError on all ranks, with the first difference, if their options differ.
 // Internal.
 #pragma once
 #include <cstdint>
@@ -19,21 +19,22 @@ class KeptSettings;
 class MetricSet;
 class Ranks;
 
-// Before INIT: what is loaded, what algorithms do there, and what rank 0 makes of its options for all. A rank may leave
-// that to rank 0.
+// Called before INIT. Compares what is loaded, what algorithms do at INIT, and options that rank 0 evaluates for all
+// ranks. A rank may leave those options to rank 0.
 void check_same_options(const Ranks& ranks, const TrainerOptions& options, const InRun& run);
 
-// Which of the program's fits is called, and what is left of it: else those that return at once leave the others alone.
+// Compares which of the program's fits is called, and what is left of it. Otherwise a rank whose fit returns at once
+// would leave the others alone.
 void check_same_fit(const Ranks& ranks, FitHistory::Remaining remaining, std::int64_t number);
 
-// What the ranks are about to train; the plan leaves out what stays as it is.
+// What the ranks are about to train. The plan lacks what is unchanged.
 struct Planned {
   const TrainerOptions& options;
   const State& state;
   const MetricSet& metrics;  // of training
   const std::vector<EvalRun>& runs;
   const KeptSettings& settings;
-  bool saved_by_all;  // checkpoints need all ranks
+  bool saved_by_all;  // whether a checkpoint needs all ranks
 };
 void check_same_plan(const Ranks& ranks, const FitPlan& plan, const Planned& planned);
 

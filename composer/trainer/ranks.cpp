@@ -22,9 +22,9 @@
 namespace composer {
 namespace {
 
-constexpr std::chrono::seconds kPause{1};  // between two messages of ranks that wait for the first
+constexpr std::chrono::seconds kPause{1};  // between two messages of ranks that wait for rank 0
 
-// These decide which messages follow, so ranks that differ in them would wait for each other forever.
+// These options decide which messages follow: ranks that differ in them would wait for each other forever.
 std::vector<std::string> lines_of(const dist::DistributedOptions& options) {
   std::vector<std::string> lines;
   for (const Option<dist::DistributedOptions>& option : dist::distributed_options()) {

@@ -21,10 +21,11 @@ namespace dist {
 class World;
 }  // namespace dist
 
-// What the trainers of all ranks agree on. With one rank, nothing is asked and nothing changes.
+// The ranks that train together, as a trainer sees them. With one rank nothing is exchanged.
 class Ranks {
  public:
-  // `world` null: that of the process. Throws ConfigError for invalid options, and if ranks have different ones.
+  // A null `world` means that of the process. Throws ConfigError for invalid options, and if the options of ranks
+  // differ.
   Ranks(std::shared_ptr<dist::World> world, const dist::DistributedOptions& options);
 
   bool alone() const { return size_ == 1; }
@@ -35,30 +36,32 @@ class Ranks {
   const std::shared_ptr<dist::World>& shared_world() const { return world_; }
   const dist::DistributedOptions& options() const { return options_; }
 
-  // Runs what makes no collective, on every rank. If it throws on some, it does so on all: on the others a ConfigError
-  // that names the first such rank and its error.
+  // Runs a function without collectives on every rank. If it throws on some ranks, all ranks throw: the others throw a
+  // ConfigError with the first such rank and its error.
   template <class F>
   auto together(F&& run) const;
-  // Throws the error that is being handled, after telling it to the other ranks, which cannot go on without this one;
-  // not if all ranks have it. If it comes of the loss of another rank, that is a PeerLost.
+  // Rethrows the exception that is being handled. Before that, it sends the error to the other ranks, which cannot
+  // continue without this one, unless all ranks have thrown it. If the cause is the loss of another rank, the error
+  // becomes a PeerLost.
   [[noreturn]] void rethrow_to_all() const;
-  // Throws ConfigError on all ranks, with the first difference, unless all have the same lines.
+  // Throws ConfigError on all ranks, with the first difference, unless the lines of all ranks are equal.
   void check_same(const std::string& who, const std::vector<std::string>& lines) const;
-  // Runs on rank 0 what may take longer than a collective waits; all return when it has ended. It makes no collective.
+  // Runs a function on rank 0 that may take longer than a collective's timeout; all ranks return when it has ended. The
+  // function may not call collectives.
   void while_first(const std::function<void()>& run) const;
   bool any(bool own) const;
-  // The largest of what ranks have; unset if it is so on some rank.
+  // The largest value of all ranks; unset if it is unset on any rank.
   std::optional<std::int64_t> longest(const std::optional<std::int64_t>& own) const;
-  // What rank 0 has.
+  // The value of rank 0.
   std::uint64_t same(std::uint64_t value) const;
   std::string same(const std::string& text) const;
 
-  // The batches of this rank, if loaders give those of all.
+  // The batches of this rank, if each loader gives the batches of all ranks.
   Feed feed(const AnyDataSpec& spec, const std::string& label, std::int64_t subset) const;
   bool has_shards() const { return options_.virtual_shards > 0; }
-  // Of ZeRO: 0 for one rank, which keeps everything.
+  // The ZeRO stage; 0 for one rank, which keeps everything.
   std::int64_t zero_stage() const { return alone() ? 0 : options_.zero_stage; }
-  // Each rank writes a part of each checkpoint.
+  // Whether each rank writes a part of each checkpoint.
   bool shards_checkpoints() const { return zero_stage() > 0 && options_.sharded_checkpoints; }
   bool splits() const { return !alone() && options_.split_batches; }
   bool have_own_loaders() const { return !alone() && !splits(); }
@@ -68,15 +71,16 @@ class Ranks {
     int signal = 0;
     bool saved = false;
   };
-  // Whether any rank was asked to stop, got a signal, or has saved. `stop` is asked as that of the first such rank.
+  // Whether any rank was asked to stop, has noted a signal, or has saved. If any rank was asked to stop, `stop` is
+  // asked with the reason of the first such rank.
   Heard hear(const Stop& stop, int signal, bool saved) const;
 
   struct EvalCounts {
     std::int64_t samples = 0, tokens = 0;
     int signal = 0;
   };
-  // What all ranks have counted of a batch of an evaluation or prediction, of which each has its slice; and whether one
-  // of them got a signal.
+  // The counts of all ranks for one batch of an evaluation or prediction, of which each rank has a slice, and the
+  // signal that any of them has noted.
   EvalCounts sum(const EvalCounts& own) const;
 
  private:

@@ -33,12 +33,12 @@
 namespace composer {
 namespace {
 
-// Machines of different kinds round differently in some optimizers. What that adds up to stays far below.
+// Machines of different kinds round differently in some optimizers. The accumulated difference stays far below this.
 constexpr double kRounding = 1e-3;
 
-constexpr std::int64_t kWordsAtOnce = std::int64_t{1} << 20;  // words that are multiplied at once
+constexpr std::int64_t kWordsAtOnce = std::int64_t{1} << 20;  // number of words that are multiplied at once
 
-// Odd, by the place of a word in its piece.
+// Odd multipliers, by the position of a word in its piece.
 at::Tensor multipliers_on(at::Device device) {
   const at::Tensor all = at::empty({kWordsAtOnce}, at::kLong);
   auto* const multiplier = all.mutable_data_ptr<std::int64_t>();
@@ -71,7 +71,7 @@ at::Tensor numbers_of(const at::Tensor& tensor) {
 
 std::uint64_t mixed(std::uint64_t before, double rate) { return hash64(before, std::bit_cast<std::uint64_t>(rate)); }
 
-// Those that evaluate while the model trains.
+// The modules that are in evaluation mode while the model trains.
 std::vector<std::string> frozen_modules(const torch::nn::Module& model) {
   StateDict settings;
   StateVisitor visit = StateVisitor::saving(settings);
@@ -87,7 +87,7 @@ std::vector<double> rates_in_force(const State& state) {
   return state.optimizer ? optim::learning_rates(*state.optimizer) : std::vector<double>();
 }
 
-// Equal on all ranks if all train the same.
+// Equal on all ranks if all train the same model.
 std::uint64_t digest_of(const State& state, const std::vector<std::uint64_t>& sums, bool modes) {
   const torch::nn::Module& model = as_module(*state.model);
   std::uint64_t digest = sums.size();
@@ -100,12 +100,12 @@ std::uint64_t digest_of(const State& state, const std::vector<std::uint64_t>& su
   return digest;
 }
 
-// "rank 1", "ranks 1, 3".
+// Formats ranks as "rank 1" or "ranks 1, 3".
 std::string text_of_ranks(const std::vector<int>& ranks) {
   return join(ranks.size() == 1 ? "rank " : "ranks ", listed(ranks, [](int rank) { return std::to_string(rank); }));
 }
 
-// Whose sum of this parameter is not that of rank 0.
+// The ranks whose checksum of this parameter is not that of rank 0.
 std::vector<int> others(const std::vector<at::Tensor>& by_rank, std::size_t parameter) {
   const auto sum = [&](std::size_t rank) { return by_rank[rank].const_data_ptr<std::int64_t>()[parameter]; };
   std::vector<int> differing;
@@ -116,7 +116,7 @@ std::vector<int> others(const std::vector<at::Tensor>& by_rank, std::size_t para
 
 }  // namespace
 
-// Those of a device are all under way before one is waited for.
+// Starts the sums of all tensors on a device before it waits for one of them.
 std::vector<std::uint64_t> checksums_of(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
   std::vector<std::uint64_t> sums(tensors.size());
@@ -155,7 +155,7 @@ double relative_difference(const at::Tensor& a, const at::Tensor& b) {
   return share >= 0 ? share : std::numeric_limits<double>::infinity();
 }
 
-// What the model has got since: all ranks begin with that of rank 0.
+// Sets parameters that were added to the model to those of rank 0.
 void ReplicaCheck::share_new() const {
   SharedModel& model = step_.ranks().joined()->model();
   if (!ranks_.any(model.has_changed())) return;
@@ -166,7 +166,7 @@ void ReplicaCheck::share_new() const {
   }
 }
 
-// Throws on all ranks alike if they differ in more than the weights.
+// Throws on all ranks if they differ in more than the weights.
 void ReplicaCheck::compare_settings(bool modes) const {
   std::vector<std::string> lines;
   for (std::size_t group = 0; const double rate : rates_in_force(state_))
@@ -183,7 +183,7 @@ void ReplicaCheck::compare_settings(bool modes) const {
   }
 }
 
-// Of the first parameter that differs by more than rounding; a warning of the first that differs if there is none.
+// Throws for the first parameter that differs by more than rounding. If there is none, warns of the first that differs.
 void ReplicaCheck::compare_weights(const std::vector<std::uint64_t>& sums) {
   const std::vector<std::int64_t> own(sums.begin(), sums.end());
   const std::vector<at::Tensor> by_rank = ranks_.world()->all_gather(at::tensor(own, at::kLong));

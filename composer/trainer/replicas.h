@@ -1,5 +1,5 @@
 #pragma once
-// What every rank has of a model, and whether it is still the same.
+// Compares the models of ranks, and makes them equal.
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -13,40 +13,42 @@ class TrainStep;
 class WeightsInUse;
 struct State;
 
-// By tensor: a checksum of the bytes of its elements in their order, whatever its memory layout. Equal tensors on
-// devices of one kind have equal ones. What is not strided, or has no elements, has 0.
+// A checksum of each tensor: of the bytes of its elements in their order, independent of its memory layout. Equal
+// tensors on devices of one kind have equal checksums. A tensor that is not strided, or is empty, has 0.
 std::vector<std::uint64_t> checksums_of(const std::vector<at::Tensor>& tensors);
 
-// The same of one contiguous tensor, computed where it is: another number than on the host, in a tensor of one.
+// Such a checksum of one contiguous tensor, computed on its device, as a tensor of one element. It differs from the
+// checksum that the host computes.
 at::Tensor checksum_on_device(const at::Tensor& tensor);
 
-// The largest difference between numbers at the same place, as a share of the largest of `a`: 0 for equal ones, also
-// where both are NaN; infinite where one is.
+// The largest difference of elements at the same position, divided by the largest magnitude in `a`: 0 for equal
+// elements, also where both are NaN; infinite where only one is NaN.
 double relative_difference(const at::Tensor& a, const at::Tensor& b);
 
-// Whether all ranks still train the same: the learning rates in force, what is frozen, and the weights. With one rank
+// Checks that all ranks still train the same model: equal learning rates, frozen modules, and weights. With one rank
 // nothing is compared.
 class ReplicaCheck {
  public:
   ReplicaCheck(const Ranks& ranks, const State& state, const TrainStep& step)
       : ranks_(ranks), state_(state), step_(step) {}
 
-  // A rank has saved by itself: the others hear of it in their next vote, and then all of them compare.
+  // Notes that this rank alone has saved. The other ranks learn of it in the next vote, and then all of them compare.
   void note_saved() { untold_ = true; }
   bool take_saved() { return std::exchange(untold_, false); }
 
-  // All ranks call it at the same places: none may leave it out for what it alone knows. What is compared is equal to
-  // the bit on ranks that do the same, because they add the same gradients; new parameters become those of rank 0
-  // first. Buffers may differ until they are shared. Without `modes`, modules may be frozen on some ranks: the model is
-  // not trained next. Throws ConfigError on all ranks alike; what may come of rounding is a warning, once.
+  // A collective: all ranks call it at the same places, and no rank may skip it for a reason that only it knows. Ranks
+  // that do the same are bit-identical, because they add the same gradients. New parameters are first set to those of
+  // rank 0. Buffers may differ until they are shared. Pass false for `modes` if the model is not trained next; modules
+  // may then be frozen on some ranks only. Throws ConfigError on all ranks; a difference that may be due to rounding is
+  // a warning, once.
   void compare(bool modes = true);
 
-  // Give all ranks the model of rank 0, or its buffers alone: batch-norm statistics differ by rank while training, and
-  // all are to evaluate one model. For `weights` this is no change, so that all ranks know the same metrics for
-  // current.
+  // Give all ranks the model of rank 0, or only its buffers: batch-norm statistics differ by rank while training, but
+  // all ranks are to evaluate one model. `weights` does not count this as a change, so that the same metrics are
+  // current on all ranks.
   void share_model(WeightsInUse& weights) const;
   void share_buffers(WeightsInUse& weights) const;
-  // When a fit ends: also those of what an algorithm hands out for the model.
+  // At the end of a fit: also shares the buffers of the weights that an algorithm returns for the model.
   void share_last_buffers(WeightsInUse& weights) const;
 
  private:

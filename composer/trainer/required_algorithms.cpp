@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kKey = "required_algorithms";
 
-// "Name-2" is the second of a class, as in what is saved.
+// The second plug-in of a class is "Name-2", as in checkpoints.
 std::string numbered(const std::string& name, std::map<std::string, int>& seen) {
   const int number = ++seen[name];
   return number == 1 ? name : join(name, '-', number);
@@ -27,7 +27,7 @@ StateDict hyperparameters_of(const StateDict& saved) {
   return dict ? *dict : StateDict();
 }
 
-// " (replace_convs = true, min_channels = 16)"
+// Formats options as " (replace_convs = true, min_channels = 16)".
 std::string options_of(const std::string& name, const StateDict& hyperparameters) {
   std::string text;
   for (const auto& [key, value] : hyperparameters.entries())

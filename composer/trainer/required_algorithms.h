@@ -7,7 +7,7 @@ namespace composer {
 
 class Engine;
 
-// Names, in what is saved, the algorithms without which it cannot be loaded. When loading: does nothing.
+// Saves the names of the algorithms without which the checkpoint cannot be loaded. Does nothing when loading.
 void visit_required_algorithms(StateVisitor& visit, const Engine& engine);
 
 // How the algorithms that a checkpoint requires differ from a trainer's.

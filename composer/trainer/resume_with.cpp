@@ -20,7 +20,7 @@
 namespace composer {
 namespace {
 
-// Absolute: the program may go to another working directory.
+// An absolute path, because the program may change its working directory.
 std::string absolute_folder(const std::string& given, const std::string& run_name) {
   return std::filesystem::absolute(saving::format_name(given, run_name));
 }
@@ -32,23 +32,25 @@ bool same_folder(const std::string& a, const std::string& b, const std::string& 
 
 using Saved = std::map<std::string, SavedPlaces>;
 
-// Those that live.
+// The trainers that exist now.
 struct LivingTrainers {
   std::mutex mutex;
   std::vector<const ResumesTogether*> all;
   std::int64_t made = 0;
-  Saved saved;  // by folder, of those with resume_with; also of those that have ended
+  Saved saved;  // by folder, for trainers with resume_with, including destroyed ones
 };
 
 LivingTrainers& living_trainers() {
-  static auto* const living = new LivingTrainers;  // never destroyed: a trainer may be a global, which ends later
+  // Never destroyed: a trainer may be a global, which is destroyed later.
+  static auto* const living = new LivingTrainers;
   return *living;
 }
 
-// The program of the trainers that live now. One that makes these trainers again later is another program.
+// The id of the program that the existing trainers belong to. If a program makes these trainers again later, it counts
+// as another program.
 std::shared_ptr<const std::string> program_of_trainers() {
   static std::mutex mutex;
-  static auto* const living = new std::weak_ptr<const std::string>;  // never destroyed, as living_trainers()
+  static auto* const living = new std::weak_ptr<const std::string>;  // never destroyed, like living_trainers()
   const std::lock_guard lock(mutex);
   std::shared_ptr<const std::string> program = living->lock();
   if (!program) *living = program = std::make_shared<const std::string>(saving::new_id());
@@ -71,7 +73,7 @@ void check_same(const std::string& a, const Folders& of_a, const std::string& b,
     if (!of_a.contains(folder)) fail_unnamed(a, folder);
 }
 
-// What a trainer that goes on has; later ones are deleted when its fit begins.
+// The checkpoints of a resumed trainer; later ones are deleted when its fit begins.
 SavedPlaces places_until(const saving::Found& found, const std::string& folder) {
   std::vector<SavedPlace> places;
   for (const saving::Found& one : whole_checkpoints(folder, ""))
@@ -80,7 +82,8 @@ SavedPlaces places_until(const saving::Found& found, const std::string& folder) 
   return SavedPlaces(std::move(places));
 }
 
-// Of the others, one with which a trainer that has these places after a save would not go on; null: with all of them.
+// A trainer among the others that could not resume together with one that has the positions `own` after a save. Null:
+// all could.
 const std::string* find_apart(const SavedPlaces& own, const std::vector<std::string>& others, const Saved& saved) {
   std::vector<const SavedPlaces*> all = {&own};
   const std::string* apart = nullptr;
@@ -126,7 +129,7 @@ ResumesTogether::ResumesTogether(const TrainerOptions& options, const std::strin
     living_trainers().saved[canonical_folder()] = resumed ? places_until(*resumed, folder_) : SavedPlaces();
 }
 
-// Those that train already go on from other batches than this one.
+// Finds trainers that are already training, which would be resumed from other batches than this one.
 void ResumesTogether::find_begun() {
   for (const std::string& folder : named_) {
     const std::string named = saving::canonical_folder(folder);
@@ -159,7 +162,7 @@ void ResumesTogether::check() const {
                         " had trained, so they would go on from different ",
                         "batches; make all of these trainers again before one of them trains");
   const auto names_none = [](const ResumesTogether* one) { return one->named_.empty(); };
-  if (std::ranges::all_of(living_trainers().all, names_none)) return;  // their folders are not asked for
+  if (std::ranges::all_of(living_trainers().all, names_none)) return;  // no folder has to be looked up
   const std::string& own = canonical_folder();
   const Folders ours = with(*this);
   Folders missing = ours;
@@ -228,7 +231,8 @@ void ResumesTogether::begin_writing(std::shared_future<bool> written) {
   living_trainers().saved[canonical_folder()].begin_writing(std::move(written));
 }
 
-// Whoever is ahead goes back by two checkpoints at most: one that others have not begun, and one not finished.
+// A trainer that is ahead goes back by two checkpoints at most: one that others have not begun, and one that they have
+// not finished.
 void check_resume_with(const TrainerOptions& options) {
   constexpr std::int64_t kLeastKept = 3;
   if (options.resume_with.empty()) return;

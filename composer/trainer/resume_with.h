@@ -13,28 +13,31 @@
 
 namespace composer {
 
-// What a trainer with a save_folder tells the others of its process, while it lives.
+// What a trainer with a save_folder tells the other trainers of its process, during its lifetime.
 class ResumesTogether {
  public:
-  // `resumed`: what it goes on from.
+  // `resumed`: the checkpoint from which the trainer resumes.
   ResumesTogether(const TrainerOptions& options, const std::string& run_name,
                   const std::optional<saving::Found>& resumed);
   ~ResumesTogether();
   ResumesTogether(const ResumesTogether&) = delete;
   ResumesTogether& operator=(const ResumesTogether&) = delete;
 
-  // Of Manifest: trainers that resume together have one; empty: this one does not.
+  // Manifest::program, which is the same for trainers that resume together; empty: this trainer resumes alone.
   std::string program() const { return program_ ? *program_ : ""; }
-  // Before the first fit, when all of them exist. Throws ConfigError unless there is a trainer for each folder that
-  // this one names, and those that name each other name the same ones and have the same save_interval.
+  // Called before the first fit, when all these trainers exist. Throws ConfigError unless there is a trainer for each
+  // folder that this trainer names, and trainers that name each other name the same folders and have the same
+  // save_interval.
   void check() const;
-  void begin_fit();  // from now on, another one cannot be made again alone
-  // Before a periodic checkpoint, when those before it are on disk. Throws ConfigError if the program could not be
-  // started again after a kill, because the trainers would have no checkpoint in common any more, or if they do not
-  // take equal turns. Waits for what others are writing if that decides it.
+  void begin_fit();  // from now on, a trainer that names this one can only be made together with it
+  // Called before a periodic checkpoint, when all earlier checkpoints are on disk. Throws ConfigError if the program
+  // could not be restarted after a kill, because the trainers would no longer have a checkpoint in common, or if the
+  // trainers do not take equal turns. Waits for checkpoints that other trainers are writing if the answer depends on
+  // them.
   void plan_save(const SavedPlace& place);
-  void begin_writing(std::shared_future<bool> written);  // of what was planned: true once it is on disk
-  void drop_plan();                                      // that is not written, and nothing is deleted for it
+  // Of the planned checkpoint; the result is true once it is on disk.
+  void begin_writing(std::shared_future<bool> written);
+  void drop_plan();  // the planned checkpoint is not written, and nothing is deleted for it
 
  private:
   void find_begun();
@@ -46,13 +49,13 @@ class ResumesTogether {
   std::vector<std::string> named_;
   SavedPlaces before_plan_;
   std::shared_ptr<const std::string> program_;
-  std::int64_t number_ = 0;             // of this one among all
-  std::vector<std::int64_t> late_for_;  // trainers that it names, and that had begun a fit when it was made
+  std::int64_t number_ = 0;             // of this trainer, in the order of construction
+  std::vector<std::int64_t> late_for_;  // named trainers that had begun a fit before this one was made
   bool has_begun_ = false;
-  mutable std::string canonical_;  // once somebody has asked
+  mutable std::string canonical_;  // computed at the first use
 };
 
-// Throws ConfigError for options with which trainers cannot resume together; before any callback is opened.
+// Throws ConfigError for options with which trainers cannot resume together. Called before any callback is opened.
 void check_resume_with(const TrainerOptions& options);
 
 }  // namespace composer

@@ -32,7 +32,7 @@ std::optional<saving::Found> newest_of_run(const TrainerOptions& options, const 
   const std::string latest = saving::format_name(options.save_latest_filename, options.run_name);
   std::optional<saving::Found> found = saving::find_latest(folder.local, latest, fits);
   if (!folder.is_remote()) return found;
-  // Another machine may have trained on since, or this one may never have seen the run.
+  // Another machine may have trained since, or this machine may never have had the run.
   const auto store = net::open_store(folder.given);
   const auto newest = find_newest(*store, is_own);
   if (!newest || (found && !saving::is_older(found->manifest, newest->manifest))) return found;
@@ -43,7 +43,7 @@ std::optional<saving::Found> newest_of_run(const TrainerOptions& options, const 
   return saving::open_checkpoint(download_unreplaced(*store, *newest, again, folder.local));
 }
 
-// Those of the folder are listed before one of them is chosen, so that what comes meanwhile is not taken for seen.
+// Lists the checkpoints of the folder before choosing one, so that those written meanwhile do not count as seen.
 saving::ResumePoint choose(const TrainerOptions& options) {
   saving::ResumePoint chosen;
   if (options.save_folder.empty()) return chosen;
@@ -55,7 +55,7 @@ saving::ResumePoint choose(const TrainerOptions& options) {
   return chosen;
 }
 
-// The newest that is older than `found`.
+// The newest checkpoint that is older than `found`.
 std::optional<saving::Found> one_before(const saving::Found& found, const std::string& folder) {
   std::optional<saving::Found> before;
   for (saving::Found& other : saving::checkpoints_of_saver(folder)) {
@@ -66,7 +66,7 @@ std::optional<saving::Found> one_before(const saving::Found& found, const std::s
   return before;
 }
 
-// The newest that is older than `found` below a URI, where this machine may have no other. Downloaded.
+// The newest checkpoint below a URI that is older than `found`, if this machine has no other. It is downloaded.
 std::optional<saving::Found> one_before_in_store(const saving::Found& found, const SaveFolder& folder) {
   const saving::Manifest& damaged = found.manifest;
   const auto store = net::open_store(folder.given);
@@ -85,13 +85,13 @@ std::optional<saving::Found> one_before_in_store(const saving::Found& found, con
   return std::nullopt;
 }
 
-// A damaged checkpoint of our own is not the end of the run, there are those before it.
+// Goes back to earlier checkpoints of this run if its newest one is damaged.
 StateDict read_whole(saving::Found& found, const TrainerOptions& options, const Ranks& ranks,
                      const std::string& run_name) {
   for (;;) try {
       return saving::load(found, ranks.rank(), ranks.size());
     } catch (const CheckpointError& damaged) {
-      if (!options.resume_with.empty()) throw;  // the others would not go back with it
+      if (!options.resume_with.empty()) throw;  // the other trainers would not go back with it
       const SaveFolder folder = save_folder_of(options, run_name);
       std::optional<saving::Found> before = one_before(found, folder.local);
       if (!before && folder.is_remote()) before = one_before_in_store(found, folder);
@@ -101,7 +101,7 @@ StateDict read_whole(saving::Found& found, const TrainerOptions& options, const 
     }
 }
 
-// Whether the callback that has finished the run, whose name its reason begins with, has other options now or is gone.
+// Whether the callback that has finished the run, with whose name `finished` begins, has other options now or is gone.
 bool judges_anew(const std::string& finished, const StateDict& before, const StateDict& now) {
   const std::string name = finished.substr(0, finished.find(':')) + '/';
   const auto has_its_name = [&](const StateDict::Entry& entry) { return entry.first.starts_with(name); };
@@ -132,7 +132,7 @@ const StateDict* group_in(const StateDict& saved, const char* name) {
 std::optional<std::set<std::string>> ids_in(const std::string& folder) {
   try {
     return saving::ids_of(saving::checkpoints_of_saver(folder));
-  } catch (const std::filesystem::filesystem_error&) {  // who saves there says so
+  } catch (const std::filesystem::filesystem_error&) {  // the code that saves there reports it
     return std::nullopt;
   }
 }
@@ -160,7 +160,7 @@ StateDict Resumption::read(const TrainerOptions& options, const Ranks& ranks, co
   StateDict saved =
       ranks.together([&] { return ranks.first() ? read_whole(*found, options, ranks, run_name) : StateDict(); });
   const SharedFiles files(*ranks.world(), found->path);
-  const std::string path = ranks.same(found->path.string());  // rank 0 may have gone back to another
+  const std::string path = ranks.same(found->path.string());  // rank 0 may have gone back to an earlier checkpoint
   const std::string manifest = ranks.same(found->manifest.to_json());
   return ranks.together([&] {
     if (ranks.first()) return std::move(saved);
@@ -188,7 +188,8 @@ void Resumption::compare_options(const Ranks& ranks, const std::function<StateDi
 
 void Resumption::tell(const TrainerOptions& options, const State& state, Progress progress, bool in_first_fit) const {
   if (!found || state.rank != 0) return;
-  if (progress.epoch_is_complete()) progress.now = progress.now.to_next_epoch();  // that is all that is left to do
+  // Only the end of the epoch is left to do.
+  if (progress.epoch_is_complete()) progress.now = progress.now.to_next_epoch();
   const SaveFolder folder = save_folder_of(options, state.run_name);
   const std::string path = folder.is_remote()
                                ? folder.given + "/" + std::filesystem::relative(loaded_from, folder.local).string()

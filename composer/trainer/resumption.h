@@ -28,14 +28,14 @@ class Ranks;
 class SchedulePlan;
 class TrainStep;
 
-// Says of which file the error is.
+// Runs `load` and adds the file's name to its errors.
 void naming(const std::string& from, const std::function<void()>& load);
 
-// Null: there is none. Throws CheckpointError if it is a single value.
+// The group of this name; null if there is none. Throws CheckpointError if the name is that of a single value.
 const StateDict* group_in(const StateDict& saved, const char* name);
 
-// What of a checkpoint is not in force yet, as it was saved. A checkpoint that is written meanwhile gets it as it is,
-// instead of what there is now, so a save between two starts forgets nothing.
+// The saved values of a checkpoint that are not restored yet. A checkpoint that is written meanwhile contains these
+// values instead of the current ones, so that nothing is lost by a save between two starts.
 class Waiting {
  public:
   void keep(const StateDict& saved, const char* name) {
@@ -55,29 +55,34 @@ class Waiting {
   StateDict values_;
 };
 
-// The checkpoint that this run goes on from, if there is one, and what else its save_folder contains. Rank 0 alone
+// The checkpoint from which this run resumes, if there is one, and the other contents of its save_folder. Only rank 0
 // reads the folder.
 saving::ResumePoint checkpoint_to_resume(const TrainerOptions& options, const Ranks& ranks);
-// The ids of a folder's checkpoints; unset: it cannot be read.
+// The ids of a folder's checkpoints; unset if it cannot be read.
 std::optional<std::set<std::string>> ids_in(const std::string& folder);
-// `folder` is the save_folder of a trainer without the option run_name, now that its run has a name. If that is another
-// folder than the one in which a checkpoint was looked for, what it contains is noted in `chosen`.
+// `folder` is the save_folder of a trainer without the option run_name, whose run has a name by now. If it is not the
+// folder that was searched for a checkpoint, its contents are added to `chosen`.
 void look_into_named(const std::string& folder, const TrainerOptions& options, saving::ResumePoint& chosen);
 
-// What a checkpoint has brought. That of the own run, to go on from, is `found` until the first fit has begun.
+// The result of loading a checkpoint. `found`, the checkpoint of this run to resume from, is set until the first fit
+// has begun.
 struct Resumption : saving::ResumePoint {
-  std::string loaded_from;    // path of what was loaded last; empty: nothing
-  std::uint64_t weights = 0;  // which those of the last whole state were; what is said of them is of no others
-  std::optional<saving::Moment> went_on;  // where the fit that was under way has gone on, in this process
-  StateDict hyperparameters_before;       // of the run that goes on
-  // "rng" waits until training begins, because hooks may draw random numbers before, and "scaler" until a fit scales
-  // losses. Of the own run, until the first fit has begun: "settings" of the model; "schedulers" and "evaluated" for
-  // what the options of fit() may replace; "hyperparameters" to be compared; and "stop", why the run was over.
+  std::string loaded_from;  // path of the last checkpoint or file that was loaded; empty: none
+  // The version of the weights that were loaded last with a whole state. What the checkpoint says about its weights
+  // holds for this version only.
+  std::uint64_t weights = 0;
+  std::optional<saving::Moment> went_on;  // where the fit that was under way has been resumed in this process
+  StateDict hyperparameters_before;       // from the checkpoint that is resumed
+  // "rng" waits until training begins, because hooks may draw random numbers before. "scaler" waits until a fit scales
+  // losses. From a checkpoint of this run, these wait until the first fit has begun: "settings" of the model;
+  // "schedulers" and "evaluated", which the options of fit() may replace; "hyperparameters", to be compared; and
+  // "stop", the reason why the run was over.
   Waiting waiting;
 
-  // What `found` contains, on all ranks. One that is damaged gives way to the one before.
+  // The contents of `found`, on all ranks. If that checkpoint is damaged, the previous one is read instead.
   StateDict read(const TrainerOptions& options, const Ranks& ranks, const std::string& run_name);
-  // What has come from the checkpoint of the own run, or of another one, and is not in force when that is loaded.
+  // Keeps the values from a checkpoint, of this run or another one, that are not restored when the checkpoint is
+  // loaded.
   void wait(const StateDict& saved) {
     waiting.keep(saved, "rng");
     if (!found) return;
@@ -89,7 +94,7 @@ struct Resumption : saving::ResumePoint {
     const StateValue* const why = waiting.find("stop");
     return why ? std::get<std::string>(*why) : std::string();
   }
-  // A run that was over when it was saved is so again; false: it was not.
+  // If the run was over when it was saved, ends it again; false: it was not over.
   bool finish_again(const Stop& stop) {
     const std::string why = finished();
     if (why.empty()) return false;
@@ -97,29 +102,31 @@ struct Resumption : saving::ResumePoint {
     waiting.drop({"stop"});
     return true;
   }
-  // After a pause, what hooks draw at FIT_START changes nothing, whether it is saved or not: so it is in a run that
-  // goes on from there.
+  // After a pause, random numbers that hooks draw at FIT_START do not change training, whether the pause is saved or
+  // not: a run that is resumed there restores the generators after FIT_START.
   void keep_random(const OwnRandom& random);
 
-  // Once all is known that a fit sets, and that the program logs when it begins: `now` gives the hyperparameters. What
-  // differs is told. A callback that has finished the run, and has other options now, judges it anew.
+  // Called once everything is known that a fit sets, and that the program logs when it begins. `now` returns the
+  // hyperparameters. Differences are reported. If a callback has finished the run and has other options now, the run is
+  // not over, and the callback decides again.
   void compare_options(const Ranks& ranks, const std::function<StateDict()>& now);
   void tell(const TrainerOptions& options, const State& state, Progress progress, bool in_first_fit) const;
 
-  // For schedules and evaluators that the program gives to fit(). They wait until the fit has begun: it may fail
-  // before.
+  // Restores schedules and evaluators that the program gives to fit(). Their saved values are kept until the fit has
+  // begun, because it may fail before.
   void restore_given(SchedulePlan& schedules, Evaluations& evaluations) const;
-  void restore_scale(TrainStep& step);  // for a scaler that a fit has made
+  void restore_scale(TrainStep& step);  // of the scaler that a fit has made
   void restore_settings(torch::nn::Module& model) const;
-  void restore_random(OwnRandom& random);  // once training begins: hooks may have drawn random numbers meanwhile
-  // The first fit has begun at this moment.
+  // Called when training begins, because hooks may have drawn random numbers before.
+  void restore_random(OwnRandom& random);
+  // Notes that the first fit has begun at this time.
   void go_on(const Timestamp& now) {
     if (found) went_on = saving::moment_of(now);
     found.reset();
     waiting.drop({"settings", "schedulers", "evaluated", "hyperparameters"});
   }
 
-  // What is saved of a request to stop: nothing, unless the run is over for good.
+  // The reason of a request to stop, for a checkpoint: empty unless the run is over for good.
   static std::string reason_to_save(const Stop& stop) {
     return stop.asked() && stop.kind() == Stop::FINISHED ? stop.why() : "";
   }

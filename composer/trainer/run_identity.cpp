@@ -17,7 +17,7 @@
 namespace composer {
 namespace {
 
-// Where a plug-in writes, or the trainer.
+// The file that a plug-in or the trainer writes to.
 std::string claimed_place(const std::filesystem::path& folder, const std::string& filename) {
   return (saving::canonical_folder(folder) / filename).lexically_normal();
 }

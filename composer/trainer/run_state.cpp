@@ -40,8 +40,8 @@ void visit_values(StateVisitor visit, MetricValues& metrics) {
   }
 }
 
-// Of each metric its value, whether that was measured on the saved weights, and which values are better. Earlier
-// versions tell the first alone: then none is taken for one of these weights.
+// For each metric: its value, whether that was measured on the saved weights, and which values are better. Checkpoints
+// of earlier versions contain only the value, which then does not count as measured on these weights.
 void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
   std::map<std::string, std::map<std::string, at::Tensor>> values;
   std::map<std::string, std::vector<std::string>> current;
@@ -69,7 +69,8 @@ void visit_metrics(StateVisitor& visit, MetricValues& metrics) {
     for (const auto& [name, better] : by_name) metrics.declare(label, name, better);
 }
 
-// A program that prints the loss of the last batch can do so, too, when there was nothing left to train.
+// Losses are saved so that a program that prints the loss of the last batch can also do so when nothing was left to
+// train.
 void visit_losses(StateVisitor& visit, Losses& losses) {
   StateVisitor inner = visit.scope("batch_loss");
   if (!visit.is_loading()) {
@@ -85,7 +86,7 @@ void visit_losses(StateVisitor& visit, Losses& losses) {
 }
 
 void visit_own_optimizer(StateVisitor& visit, State& state, const TrainStep& step) {
-  optim::OwnsState owns;  // empty: this rank has all
+  optim::OwnsState owns;  // empty: this rank has the complete state
   if (OptimizerShards* const shards = step.ranks().optimizer_shards())
     owns = [shards](const at::Tensor& parameter) { return shards->is_own(parameter); };
   visit_optimizer(visit, *state.optimizer, as_module(*state.model), owns);
@@ -103,7 +104,8 @@ StateDict RunState::snapshot(bool weights_only) const {
     visit_state(visit);
     all["hyperparameters"] = hyperparameters.now(resumption.hyperparameters_before);
     all["rng"] = process.random.state();
-    if (weights_in_use.version() != resumption.weights) resumption.waiting.drop({"evaluated"});  // of others
+    // They were of other weights.
+    if (weights_in_use.version() != resumption.weights) resumption.waiting.drop({"evaluated"});
     resumption.waiting.put_into(all);
     weights_in_use.save_handed_out(all);
   }
@@ -119,7 +121,7 @@ void RunState::load(const StateDict& saved, const std::string& from, StateVisito
   });
   resumption.wait(saved);
   if (const StateDict* const random = group_in(saved, "rng"); random && random->empty())
-    resumption.waiting.drop({"rng"});  // load_ignore_keys
+    resumption.waiting.drop({"rng"});  // excluded by load_ignore_keys
   if (train_step.has_scaler())
     resumption.waiting.drop({"scaler"});  // it has been loaded
   else
@@ -128,14 +130,14 @@ void RunState::load(const StateDict& saved, const std::string& from, StateVisito
     resumption.hyperparameters_before = *before;
   if (fit) {
     fit->source.lose_place();
-    resumption.restore_random(process.random);  // else when the next fit begins
+    resumption.restore_random(process.random);  // otherwise when the next fit begins
   }
   fits.forget_unfinished();
   rates.schedules().apply(state);
   rates.leave(state);
 }
 
-// What has been left out, when it was saved or by load_ignore_keys, stays as it is.
+// Entries that were excluded, when saving or by load_ignore_keys, stay as they are.
 void RunState::visit_state(StateVisitor& visit) const {
   const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
   const auto field = [&](const char* name, auto& value) {
@@ -148,7 +150,7 @@ void RunState::visit_state(StateVisitor& visit) const {
   field("seed", state.seed);
   std::string finished = visit.is_loading() ? "" : Resumption::reason_to_save(state.stop);
   field("stop", finished);
-  if (visit.is_of_this_run()) visit("fit", fits.last);  // another run's fits are not ours
+  if (visit.is_of_this_run()) visit("fit", fits.last);  // the fits of another run do not count
   settings.visit_state(visit, as_module(*state.model));
   hyperparameters.visit_state(visit);
   if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
@@ -157,8 +159,8 @@ void RunState::visit_state(StateVisitor& visit) const {
   rates.schedules().visit_state(visit);
   tuning.visit_state(visit);
   visit_required_algorithms(visit, engine);
-  visit_plugins(visit, engine, /*warns=*/ranks.first());  // the others lack the loggers of rank 0
-  // After the algorithms, which may give it the parameters that it had when it was saved.
+  visit_plugins(visit, engine, /*warns=*/ranks.first());  // other ranks lack the loggers of rank 0
+  // After the algorithms, which may add the parameters that the optimizer had when it was saved.
   StateDict* const whole = visit.is_loading() ? nullptr : checkpoints.collective().whole_optimizer();
   if (whole) {
     visit("optimizer", *whole);
@@ -166,19 +168,19 @@ void RunState::visit_state(StateVisitor& visit) const {
     StateVisitor inner = visit.scope("optimizer");
     visit_own_optimizer(inner, state, train_step);
   }
-  if (visit.is_loading()) {  // of all weights, also those that algorithms hand out
+  if (visit.is_loading()) {  // for all weights, also those that algorithms return
     weights_in_use.loaded();
     resumption.weights = weights_in_use.version();
     visit_measured(visit);
   }
-  // What another run has saved is not this one's to count and delete.
+  // Checkpoints that another run has saved are neither counted nor deleted by this one.
   if (!visit.is_loading())
     checkpoints.visit_state(visit, weights_in_use.version());
   else if (visit.is_of_this_run())
     checkpoints.visit_state(visit, resumption.weights);
 }
 
-// Metrics that are current, and evaluations that were due, are those of the weights that are saved with them.
+// Current metrics and due evaluations belong to the weights that are saved with them.
 void RunState::visit_measured(StateVisitor& visit) const {
   const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
   const std::uint64_t weights = visit.is_loading() ? resumption.weights : weights_in_use.version();

@@ -23,13 +23,14 @@ class TrainStep;
 class Tuning;
 class WeightsInUse;
 
-// What checkpoints keep of a run: each owner of a part of it names its fields, once for saving and for loading.
+// The part of a run that checkpoints contain. Each owner of a part names its fields in one function, for saving and for
+// loading.
 struct RunState {
-  // "model" and everything else, with the trained weights; of weights only, "model" as it is exported. The tensors are
-  // the run's own.
+  // Returns "model" and everything else, with the trained weights. For weights only: "model" as it is exported. The
+  // tensors are those of the run, not copies.
   StateDict snapshot(bool weights_only) const;
-  // Everything else than the weights, which are loaded before. What is not to be in force yet waits in `resumption`.
-  // `from` is named by errors.
+  // Restores everything but the weights, which are loaded before. Values that are to be restored later wait in
+  // `resumption`. Errors name `from`.
   void load(const StateDict& saved, const std::string& from, StateVisitor::Of of) const;
 
   const Ranks& ranks;
@@ -53,9 +54,9 @@ struct RunState {
   void visit_measured(StateVisitor& visit) const;
 };
 
-// What this rank has of the state of an optimizer that is divided among ranks.
+// This rank's part of the state of an optimizer that is divided among ranks.
 StateDict own_optimizer(State& state, const TrainStep& step);
-// Also what algorithms and callbacks remember, which may differ by rank.
+// Like own_optimizer(), with the state of algorithms and callbacks, which may differ by rank.
 StateDict own_part(State& state, const TrainStep& step, const Engine& engine,
                    const std::vector<std::string>& ignore_keys);
 

@@ -12,7 +12,7 @@ namespace {
 
 using Places = std::vector<SavedPlace>;
 
-// From the newest on, which they have in common most often.
+// Searches from the newest position, which trainers have in common most often.
 bool has(const Places& all, const SavedPlace& place) {
   const auto from_newest = all | std::views::reverse;
   return std::ranges::find(from_newest, place) != from_newest.end();
@@ -24,7 +24,7 @@ bool share_one(std::span<const Places> all) {
   });
 }
 
-// A trainer may have saved more than once at a place.
+// A trainer may have saved more than once at one position.
 std::size_t count_since_common(const Places& own, const Places& other) {
   std::set<SavedPlace> since;
   for (const SavedPlace& place : own | std::views::reverse) {
@@ -64,7 +64,8 @@ std::vector<SavedPlace> SavedPlaces::all() const {
 }
 
 bool SavedPlaces::have_way_back(std::span<const SavedPlaces* const> all) {
-  std::vector<Places> certain, first;  // first: of those that have any; it may be written, or not
+  // `first`: for a trainer without a certain checkpoint, the one that may or may not get written.
+  std::vector<Places> certain, first;
   for (const SavedPlaces* one : all) {
     certain.push_back(one->kept_);
     first.push_back(one->kept_.empty() ? one->all() : one->kept_);

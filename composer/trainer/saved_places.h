@@ -1,5 +1,6 @@
 #pragma once
-// What trainers that resume together have saved, and whether they could go on from it after a kill.
+// The positions at which trainers that resume together were saved, and whether the program could be resumed from them
+// after a kill.
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -10,40 +11,42 @@
 
 namespace composer {
 
-// A moment of the program: a batch of a fit, because time may be reset from one fit to the next.
+// A moment of the program. It includes the number of the fit, because time may be reset between fits.
 struct SavedPlace {
   std::int64_t fit = 0, batch = 0;
   auto operator<=>(const SavedPlace&) const = default;
 };
 
-// Where a trainer has checkpoints.
+// The positions of a trainer's checkpoints.
 class SavedPlaces {
  public:
-  // As long as no trainer has more than these and one has none, the program may begin again.
+  // The program may begin again as long as one trainer has no checkpoint, and no trainer has more than this number.
   static constexpr std::size_t kMostOfBeginning = 2;
 
   SavedPlaces() = default;
   explicit SavedPlaces(std::vector<SavedPlace> there) : kept_(std::move(there)) {}
 
-  // With one more, which is not written yet. What was saved before must be on disk, or have failed; of this, what the
-  // new one leaves of `keep` checkpoints stays (-1: all).
+  // These positions with `next`, which is not written yet. All earlier checkpoints must be on disk, or have failed. Of
+  // them, those stay that retention leaves after the new one, with `keep` checkpoints in all (-1: all).
   SavedPlaces with(const SavedPlace& next, std::int64_t keep) const;
-  // The newest is being written: `written` is true once it is on disk, and false if it will not be.
+  // The newest checkpoint is being written. `written` becomes true once it is on disk, and false if the write fails.
   void begin_writing(std::shared_future<bool> written) { written_ = std::move(written); }
-  void settle();                                                        // takes in whether it is written
-  const std::shared_future<bool>& written() const { return written_; }  // of the newest; not valid: it is not awaited
-  std::vector<SavedPlace> all() const;                                  // oldest first, with the one to come
+  void settle();  // adds the newest checkpoint if it has been written
+  // Of the newest checkpoint; not valid: no write is pending.
+  const std::shared_future<bool>& written() const { return written_; }
+  std::vector<SavedPlace> all() const;  // oldest first, with the one being written
 
-  // Whether trainers of a program that is killed now can go on together or begin again, whatever is written by then.
+  // Whether trainers of a program that is killed now can all resume or begin again, whichever of the pending
+  // checkpoints have been written by then.
   static bool have_way_back(std::span<const SavedPlaces* const> all);
-  // Whether two trainers have saved more than once since the newest place that both have, and at different places: they
-  // do not take equal turns. Once may be a stop.
+  // Whether two trainers have both saved more than once since the newest position that they have in common, at
+  // different positions: they do not take equal turns. A single save may be due to a stop.
   static bool differ(const SavedPlaces& a, const SavedPlaces& b);
 
  private:
-  std::vector<SavedPlace> kept_;      // oldest first; on disk, and not deleted when the newest is there
+  std::vector<SavedPlace> kept_;      // oldest first; on disk, and not deleted once the newest is there
   std::optional<SavedPlace> coming_;  // the newest, until it is on disk
-  std::shared_future<bool> written_;  // whether it has come to be on disk
+  std::shared_future<bool> written_;  // whether the newest checkpoint got to the disk
 };
 
 }  // namespace composer

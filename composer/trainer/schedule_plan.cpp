@@ -24,8 +24,8 @@ Timestamp start_of_epoch(Timestamp now) {
   return now;
 }
 
-// Schedules are functions of the time, so one that follows tokens gives something else after some. Those that follow
-// metrics are not asked.
+// Whether the schedule depends on tokens: a schedule is a function of the time, so its value then changes after some
+// tokens. Schedules that depend on metrics are not called.
 bool follows_tokens(const optim::Scheduler& scheduler, const optim::ScheduleContext& now) {
   if (scheduler.metric_schedule()) return false;
   const double without = scheduler(now);
@@ -45,7 +45,7 @@ SchedulePlan::SchedulePlan(std::vector<optim::Scheduler> schedulers, double scal
     if (!schedulers_[i]) throw ConfigError("schedulers: the one at index ", i, " is null");
 }
 
-// Unset if nobody knows how long the run lasts.
+// Unset if the length of the run is unknown.
 std::optional<optim::ScheduleContext> SchedulePlan::context(const Timestamp& at, OptionalTime until,
                                                             std::optional<std::int64_t> dataloader_len) const {
   if (!until && !endless_) return std::nullopt;
@@ -71,7 +71,7 @@ std::optional<double> SchedulePlan::factor(const optim::ScheduleContext& now) co
 void SchedulePlan::apply(State& state) const {
   if (schedulers_.empty() || !state.optimizer) return;
   const auto now = context(state.timestamp, state.max_duration, state.dataloader_len);
-  if (!now) return;  // until a fit() knows it
+  if (!now) return;  // unknown until a fit() begins
   const auto product = factor(*now);
   if (!product) return;
   for (std::size_t group = 0; group < base_.size(); ++group)
@@ -115,7 +115,7 @@ std::string SchedulePlan::outline(const Timestamp& from, OptionalTime until,
       try {
         const auto given = factor(*now);
         return given ? util::exact_text(*given) : "none";
-      } catch (const std::exception&) {  // of a moment that this run may never see
+      } catch (const std::exception&) {  // for a time that this run may never reach
         return "an error";
       }
     }();
@@ -170,7 +170,7 @@ void SchedulePlan::begin_run() const {
     if (optim::MetricSchedule* schedule = scheduler.metric_schedule()) schedule->begin_run();
 }
 
-// Those with a memory are told apart by their place in the list.
+// Stateful schedules are identified by their index in the list.
 void SchedulePlan::visit_state(StateVisitor& visit) const {
   if (visit.is_loading() && !visit.has("schedulers")) return;
   StateVisitor all = visit.scope("schedulers");

@@ -1,4 +1,4 @@
-// The options of a trainer: what is wrong with them, and how they, and the plan of a fit, come into force.
+// Checks the options of a trainer, and puts them and the plan of a fit into effect.
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +24,7 @@
 namespace composer {
 namespace {
 
-// Of options that say how to load, where there is nothing to load.
+// Warns of options that say how to load, if there is nothing to load.
 void warn_of_idle_loading(const TrainerOptions& options) {
   const TrainerOptions usual;
   std::vector<std::string> idle;
@@ -63,7 +63,7 @@ void check_options(const TrainerOptions& options, at::Device device) {
   device_support(device.type()).check(device);
 }
 
-// After INIT, so that an algorithm could change the model before its parameters were counted.
+// Called after INIT, so that an algorithm could change the model before its parameters are counted.
 void Trainer::Impl::set_up() {
   settings.begin(as_module(*state.model));
   train_step.set_metrics(MetricSet(metrics_of(*state.model, /*is_train=*/true), options.train_dataloader_label));
@@ -147,7 +147,7 @@ void Trainer::Impl::commit(FitPlan plan) {
   if (plan.goal && *plan.goal != *plan.until) fit->max_duration_afterwards.emplace(plan.goal);
 }
 
-// What it sets for the fits after it is set, and nothing else happens.
+// Applies what the options of a skipped fit set for later fits, and does nothing else.
 void Trainer::Impl::skip_fit(FitPlan plan) {
   state.max_duration = plan.goal;
   if (fits.interrupted_by == 0 && fits.next == 0 && ranks.first())
@@ -156,7 +156,8 @@ void Trainer::Impl::skip_fit(FitPlan plan) {
   commit_lasting(plan);
   rates.leave(state);
   ++fits.next;
-  if (fits.interrupted_by == 0) {  // what the program has asked this fit, it has done; a signal holds on
+  // A stop requested by the program was for this fit; one after a signal also holds for later fits.
+  if (fits.interrupted_by == 0) {
     state.stop.see();
     state.stop.answer();
   }
@@ -165,7 +166,7 @@ void Trainer::Impl::skip_fit(FitPlan plan) {
 
 void Trainer::Impl::check_first_batch() {
   if (fit->source.feed().tokens() > 0) return;
-  if (!ranks.alone() && fit->source.feed().samples() == 0) return;  // the other ranks have them
+  if (!ranks.alone() && fit->source.feed().samples() == 0) return;  // the other ranks have samples
   check_without_tokens(state.max_duration, "max_duration");
   check_without_tokens(state.iteration_length, "iteration_length");
   for (const EvalRun& run : evaluations.runs()) check_without_tokens(run.interval, "eval_interval");
@@ -175,9 +176,10 @@ void Trainer::Impl::check_first_batch() {
 
 void Trainer::Impl::finish_fit() {
   if (fit->skipped) return fit.reset();
-  stopping.look_for_signal();  // the last one: what comes later is for others
+  stopping.look_for_signal();  // for the last time: a later signal is not for this fit
   fits.interrupted_by = stopping.signal();
-  fits.paused = stopping.pauses() || fit->follows_pause;  // it may have failed before it has begun
+  // The previous fit stays paused if this one has failed before its beginning.
+  fits.paused = stopping.pauses() || fit->follows_pause;
   if (fit->max_duration_afterwards) state.max_duration = *fit->max_duration_afterwards;
   train_step.end_fit();
   settings.note(as_module(*state.model));
@@ -188,8 +190,8 @@ void Trainer::Impl::finish_fit() {
   checkpoints.end_fit();
 }
 
-// After an error: the gradients and microbatches of a batch that was not counted are dropped. The random numbers that
-// it drew stay drawn, and buffers stay as its forward pass left them.
+// Called after an error: drops the gradients and microbatches of a batch that was not counted. Its random numbers are
+// not drawn again, and buffers stay as its forward pass left them.
 void Trainer::Impl::abandon_fit() {
   if (const Event last = calls.last_of_training();
       last >= Event::BEFORE_TRAIN_BATCH && last <= Event::AFTER_TRAIN_BATCH)

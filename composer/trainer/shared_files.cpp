@@ -28,7 +28,7 @@ struct File {
   bool operator==(const File&) const = default;
 };
 
-// In pieces, so that a large file is never in memory as a whole.
+// Reads in pieces, so that a large file is never in memory as a whole.
 template <class F>
 void read_pieces(const fs::path& path, F&& use) {
   std::ifstream in(path, std::ios::binary);
@@ -38,8 +38,8 @@ void read_pieces(const fs::path& path, F&& use) {
     use(std::string_view(piece).substr(0, static_cast<std::size_t>(in.gcount())));
 }
 
-// Of its size and both ends: a file that a rank has by this name is either the same, or of another run or time. A
-// checkpoint's manifest is shorter than that, and contains the checksums of its other files.
+// Compares the size and both ends: a file with this name on another rank is either the same, or from another run or
+// time. A checkpoint's manifest is shorter than the compared part, and contains the checksums of the other files.
 File look_at(const fs::path& path, std::string name) {
   const std::uint64_t size = fs::file_size(path);
   std::ifstream in(path, std::ios::binary);
@@ -96,7 +96,8 @@ bool has(const Listing& listing) {
   }
 }
 
-// Every rank takes part, also those that need nothing: rank 0 sends, `to` (empty: nowhere) gets the bytes.
+// A collective, also for ranks that need no copy. Rank 0 sends; the other ranks write the bytes to `to`, if it is not
+// empty.
 void copy(dist::World& world, const fs::path& from, std::uint64_t size, const fs::path& to) {
   std::ofstream out;
   if (!to.empty()) out.open(to, std::ios::binary);

@@ -11,9 +11,9 @@ namespace saving {
 class Scratch;
 }  // namespace saving
 
-// A file of rank 0, or a folder with the files directly in it, as every rank can read it: where it is, if the rank sees
-// the same file system, else a copy that exists as long as this. All ranks make one together; the path of rank 0
-// counts.
+// A file of rank 0, or a folder with the files directly in it, as every rank can read it: the original if the rank sees
+// the same file system, otherwise a copy that exists as long as this object. The constructor is a collective; the path
+// of rank 0 is used.
 class SharedFiles {
  public:
   SharedFiles(dist::World& world, const std::filesystem::path& of_rank_0);

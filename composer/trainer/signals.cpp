@@ -8,14 +8,14 @@
 namespace composer {
 namespace {
 
-// A signal handler can reach nothing but a global. The number of signals is written last and read first.
+// A signal handler can access only globals. The number of signals is written last and read first.
 std::atomic<std::uint64_t> count{0};
 std::atomic<int> latest{0};
 std::atomic<std::int64_t> arrived{0};  // nanoseconds
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
 
-std::int64_t now_in_nanoseconds() {  // may be called by a signal handler
+std::int64_t now_in_nanoseconds() {  // may be called in a signal handler
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
@@ -23,14 +23,14 @@ std::int64_t now_in_nanoseconds() {  // may be called by a signal handler
 
 void note(int signal) {
 #if defined(__SANITIZE_THREAD__)
-  std::signal(signal, SIG_DFL);  // the thread sanitizer's record of handlers does not know SA_RESETHAND
+  std::signal(signal, SIG_DFL);  // the thread sanitizer's record of handlers ignores SA_RESETHAND
 #endif
   arrived.store(now_in_nanoseconds(), std::memory_order_relaxed);
   latest.store(signal, std::memory_order_relaxed);
   count.fetch_add(1, std::memory_order_release);
 }
 
-// The process's handlers. Installed only where the default is in force, so that is what they are removed for.
+// The handlers of the process. They are installed only where the default is set, so removing them restores the default.
 class Handlers {
  public:
   void subscribe() {
@@ -52,7 +52,7 @@ class Handlers {
     if (sigaction(signal, nullptr, &action) != 0 || (action.sa_flags & SA_SIGINFO) != 0 || action.sa_handler != SIG_DFL)
       return;
     action.sa_handler = note;
-    // The second one does what it did before. A loader's read() goes on after the first.
+    // A second signal has its default effect. After the first, a read() of a loader continues.
     action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
     sigemptyset(&action.sa_mask);
     sigaction(signal, &action, nullptr);

@@ -50,7 +50,7 @@ std::string name_of_run(const std::string& given) {
 std::uint64_t current_seed() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  return generator.current_seed() & std::numeric_limits<std::int64_t>::max();  // logged as a signed number
+  return generator.current_seed() & std::numeric_limits<std::int64_t>::max();  // it is logged as a signed number
 }
 
 at::Device device_of(const TrainerOptions& options) {
@@ -59,7 +59,7 @@ at::Device device_of(const TrainerOptions& options) {
   return world.is_alone() ? device : device_support(device.type()).of_rank(device, world.environment().local_rank);
 }
 
-// Those of rank 0, and what works on every rank.
+// The loggers of rank 0; on other ranks, those that run on every rank.
 Loggers loggers_of(const Loggers& given, const Ranks& ranks) {
   if (ranks.first()) return given;
   Loggers kept;
@@ -68,7 +68,7 @@ Loggers loggers_of(const Loggers& given, const Ranks& ranks) {
   return kept;
 }
 
-// The options become those of this rank.
+// Replaces the options with those of this rank.
 Ranks of_rank(TrainerOptions& options) {
   Ranks ranks(options.world, options.distributed);
   options.world = ranks.shared_world();
@@ -104,7 +104,7 @@ ProcessSettings settings_of(const TrainerOptions& options, at::Device device) {
   return settings;
 }
 
-// Once a fit. begin() has set the model to training.
+// Warns once per fit. begin() has set the model to training mode.
 void warn_of_eval_mode(Fit& fit, const State& state) {
   if (is_training(as_module(*state.model)) || std::exchange(fit.warned_of_mode, true)) return;
   warn(join("model: is in evaluation mode at batch ", state.timestamp.batch,
@@ -147,7 +147,7 @@ Trainer::Impl::Impl(TrainerOptions given)
   } catch (...) {
     ranks.rethrow_to_all();
   }
-  // What hooks of the construction drew does not change what training draws.
+  // Numbers that hooks drew during construction do not change those that training draws.
   if (options.seed) process.random.seed(rank_seed(state));
 }
 
@@ -198,7 +198,7 @@ void Trainer::Impl::join_ranks() {
   train_step.ranks().join(state, ranks.shared_world(), ranks.options());
 }
 
-// After INIT: algorithms may have replaced parts of the model there.
+// Called after INIT, where algorithms may have replaced parts of the model.
 void Trainer::Impl::make_optimizer(optim::NamedParameters before_init) {
   move_to(as_module(*state.model), state.device);
   optim::NamedParameters parameters = optim::parameters_of(as_module(*state.model));
@@ -209,7 +209,7 @@ void Trainer::Impl::make_optimizer(optim::NamedParameters before_init) {
   if (state.optimizer) rates.begin(*state.optimizer);
 }
 
-// A fit that is still open is over: who closes does not go on.
+// Ends a fit that is still open, because training cannot continue after close().
 void Trainer::Impl::close() {
   calls.require_idle("close()");
   release();
@@ -223,12 +223,13 @@ Trainer::Impl::~Impl() {
   }
 }
 
-// Again: does nothing. A ready optimizer has the rates back that it came with, which another trainer starts from.
+// A second call does nothing. An optimizer that the program made gets back its original learning rates, with which
+// another trainer can start.
 void Trainer::Impl::release() {
   const RandomScope draws(process.random);
-  const bool well = fits.end_well() && !fit;  // one that was dropped is to be begun again
+  const bool well = fits.end_well() && !fit;  // a run whose open fit is dropped is to be begun again
   engine.close();
-  if (!run) return;  // a trial, which has nothing of its own
+  if (!run) return;  // a trial owns nothing
   if (fit && !fit->skipped) checkpoints.warn_of_unsaved();
   run->close();
   if (fit) finish_fit();
@@ -288,7 +289,7 @@ bool Trainer::step(Batch batch) {
   warn_of_eval_mode(*impl().fit, impl().state);
   source.give(std::move(batch));
   const bool trained = impl().guard.train([&] { return impl().step(); });
-  source.take_back();  // not taken if training is over
+  source.take_back();  // step() has not used the batch if training is over
   return trained;
 }
 
@@ -296,7 +297,7 @@ bool Trainer::done() const {
   const Impl& trainer = impl();
   trainer.guard.require_fit("done()");
   if (trainer.fit->skipped) return true;
-  // A rank alone must not leave a loop in which the others go on: the last step() has told what all agree on.
+  // A single rank must not leave a loop in which the others continue: the last step() has returned what all agree on.
   if (trainer.time.limit_reached()) return true;
   return trainer.ranks.alone() ? trainer.stopping.is_asked_here() : trainer.stopping.over();
 }
@@ -327,12 +328,12 @@ void Trainer::eval(EvalOptions options) {
                 "\"; its metrics are overwritten, and what is measured here chooses no checkpoint"));
   check_same_evaluation(trainer.ranks, runs, options.subset_num_batches);
   const bool was_asked = trainer.state.stop.pending();
-  const bool by_program = !trainer.calls.busy();  // else a callback, whose fit a signal is to end
+  const bool by_program = !trainer.calls.busy();  // otherwise by a callback, in a fit that a signal is to end
   trainer.guard.run([&] {
     trainer.evaluation.eval(runs, options.subset_num_batches, by_program);
     if (!trainer.fit) trainer.checkpoints.write_measured();
   });
-  // A stopper that judges what is evaluated between two fits does not end the next one.
+  // A stopper that decides at an evaluation between two fits does not end the next fit.
   if (!trainer.fit && !was_asked) trainer.state.stop.answer();
 }
 

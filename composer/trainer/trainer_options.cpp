@@ -56,7 +56,7 @@ void tell_max_duration(StateDict& into, const TrainerOptions&, const InRun& run)
   if (run.state.max_duration) into["max_duration"] = to_string(*run.state.max_duration);
 }
 
-// Of what scales the losses; "none" if nothing does.
+// Adds the options of the loss scaling; "none" if there is none.
 void tell_grad_scaler(StateDict& into, const TrainerOptions& options, const InRun&) {
   if (!options.grad_scaler && options.precision != Precision::AMP_FP16) {
     into["grad_scaler"] = std::string("none");
@@ -121,7 +121,7 @@ std::vector<Option<TrainerOptions>> described_trainer() {
           .free("that of rank 0 counts")
           .told([](StateDict& into, const O& options, const InRun& run) {
             if (options.seed)
-              into["seed"] = static_cast<std::int64_t>(run.state.seed);  // a run that goes on keeps its own
+              into["seed"] = static_cast<std::int64_t>(run.state.seed);  // a resumed run keeps its own seed
           }),
       option("deterministic_mode", &O::deterministic_mode),
       part("world", &O::world, "processes")
@@ -167,7 +167,7 @@ std::vector<Option<TrainerOptions>> described_trainer() {
 
 }  // namespace
 
-// Never destroyed: a trainer may be a global, which ends later.
+// Never destroyed: a trainer may be a global, which is destroyed later.
 const std::vector<Option<TrainerOptions>>& trainer_options() {
   static const auto* const described = new std::vector<Option<TrainerOptions>>(described_trainer());
   return *described;

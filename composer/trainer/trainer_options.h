@@ -14,7 +14,7 @@ namespace saving {
 struct RunSaverOptions;
 }
 
-// What a run has made of the options of its trainer.
+// The values that a run has derived from the options of its trainer.
 struct InRun {
   const State& state;
   const Feed& train;                   // may be empty
@@ -28,14 +28,14 @@ struct RunOf<TrainerOptions> {
 
 const std::vector<Option<TrainerOptions>>& trainer_options();
 
-// A save_folder with the run's name in it: as it was given, which may be a URI, and where it is on this machine.
+// A save_folder with the run's name filled in: `given` may be a URI, `local` is the folder on this machine.
 struct SaveFolder {
   std::string given, local;
   bool is_remote() const { return local != given; }
 };
 SaveFolder save_folder_of(const TrainerOptions& options, const std::string& run_name);
 
-// Those that begin with save_, as all who save have them.
+// The options that begin with save_, for all classes that save.
 saving::RunSaverOptions save_options_of(const TrainerOptions& options);
 
 }  // namespace composer

@@ -29,7 +29,7 @@
 
 namespace composer {
 
-// What copies of the state share.
+// The part that copies of the state share.
 class TrainerRun::Shared final : public Run, public ExchangeWatcher {
  public:
   Shared(const Needs& needs, Seconds grace_period)
@@ -80,13 +80,14 @@ class TrainerRun::Shared final : public Run, public ExchangeWatcher {
     return saved().train_step.microbatches().sample_indices(saved().fit->source.feed());
   }
 
-  // Called by the threads that write, too.
+  // Also called by background threads that write.
   std::optional<Seconds> time_left() const override {
     const std::optional<Seconds> since = signals_->since();
     return since ? std::optional(grace_period_ - *since) : std::nullopt;
   }
 
-  // After a signal every batch, epoch or iteration is saved as soon as it is counted: there may be no later.
+  // After a signal, every batch, epoch or iteration is saved as soon as it is counted, because there may be no later
+  // one.
   IntervalMoment moment(Event event) const override {
     IntervalMoment moment = of().time.progress().moment_of(event, saved().state.dataloader_len);
     moment.last = interrupted();

@@ -13,11 +13,11 @@ class ReplicaCheck;
 class Stopping;
 class TrainingTime;
 
-// The run of a trainer, as plug-ins have it in state.run. A copy of the state may outlive the trainer: once this is
-// closed, or gone, what is asked of it is an error.
+// The implementation of state.run, through which plug-ins ask about their run. A copy of the state may outlive the
+// trainer: once the trainer is closed or gone, calls throw.
 class TrainerRun {
  public:
-  // Who knows what is asked of it.
+  // The parts of the trainer that answer.
   struct Needs {
     RunLoader loader;
     const Calls& calls;
@@ -26,11 +26,11 @@ class TrainerRun {
     const TrainingTime& time;
     const Stopping& stopping;
   };
-  TrainerRun(const Needs& needs, Seconds grace_period);  // puts itself into state.run
+  TrainerRun(const Needs& needs, Seconds grace_period);  // sets state.run
   ~TrainerRun() { close(); }
   TrainerRun(const TrainerRun&) = delete;
   TrainerRun& operator=(const TrainerRun&) = delete;
-  void load_first();  // what the trainer begins with
+  void load_first();  // loads the checkpoint or weights that the trainer begins with
   void close();
 
  private:

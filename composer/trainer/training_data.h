@@ -11,22 +11,23 @@ struct State;
 struct TrainerOptions;
 class Ranks;
 
-// The loader that a trainer's fits read: that of its options, until a fit is given another.
+// The loader that a trainer's fits read: the loader in its options, until a fit is given another one.
 class TrainingData {
  public:
   void begin(const TrainerOptions& options, const Ranks& ranks, State& state);
-  // From now on; empty: the caller gives batches.
+  // Uses this loader for all later fits. Empty: the caller gives batches.
   void use(const Feed& feed, const TrainerOptions& options, const Ranks& ranks, State& state);
 
   const Feed& feed() const { return feed_; }
-  // What a fit would use. A subset is of one fit; the trainer's own is of the loader that its options name.
+  // The loader that a fit would use. A subset in FitOptions is for that fit only; the trainer's subset belongs to the
+  // loader in its options.
   Feed of_fit(const FitOptions& fit, const TrainerOptions& options, const Ranks& ranks) const;
-  // The longest epoch of any rank, in batches, where each has a loader of its own; unset: unknown.
+  // The longest epoch of any rank, in batches, if each rank has its own loader; unset: unknown.
   const std::optional<std::int64_t>& longest_epoch() const { return longest_epoch_; }
 
  private:
   Feed feed_;
-  const Loader* own_ = nullptr;  // of the options
+  const Loader* own_ = nullptr;  // the loader in the options
   std::optional<std::int64_t> longest_epoch_;
 };
 

@@ -62,7 +62,7 @@ void TrainingTime::log_batch() const {
                        {"time/sample", now.sample},
                        {"time/batch_in_epoch", now.batch_in_epoch},
                        {"time/sample_in_epoch", now.sample_in_epoch}});
-  if (fit_->source.feed().tokens() > 0 || now.token > 0)  // a rank may have none of a small last batch
+  if (fit_->source.feed().tokens() > 0 || now.token > 0)  // a rank may have no tokens of a small last batch
     logger_.log_metrics({{"time/token", now.token}, {"time/token_in_epoch", now.token_in_epoch}});
 }
 

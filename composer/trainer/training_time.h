@@ -14,8 +14,8 @@ class LearningRates;
 class Logger;
 class Ranks;
 
-// The time of training, state.timestamp: it counts batches, epochs and iterations, sets the learning rates of what
-// comes next, and notes that what follows each of them is still to be done. Also what is logged of it.
+// The time of training, state.timestamp. It counts batches, epochs and iterations, sets the learning rates for the next
+// batch, and notes what is still to be done after each of them. It also logs the time.
 class TrainingTime {
  public:
   TrainingTime(State& state, Logger& logger, const Ranks& ranks, LearningRates& rates, FitHistory& fits,
@@ -25,12 +25,13 @@ class TrainingTime {
   Progress progress() const;
   bool limit_reached() const { return progress().limit_reached(); }
 
-  // When a batch is started: the time since the last one was. Clocks of ranks differ, and all must agree on what is due
-  // after so many seconds. They tell each other when a batch is started, so a batch is counted with the time up to its
-  // start. For one rank: 0, because its own clock is read when a batch is counted.
+  // Called when a batch is started: the time since the previous batch was started. The clocks of ranks differ, but all
+  // ranks must agree on what is due after a number of seconds. They exchange the times when a batch is started, so a
+  // batch is counted with the time up to its start. For one rank: 0, because its own clock is read when a batch is
+  // counted.
   Seconds since_last_start();
-  // After `report` has told what it has shown; also if that fails: the weights have been stepped, and must not be so
-  // twice. The next one is copied from then on.
+  // Counts the batch after `report` has run, even if `report` throws: the weights have been stepped, and must not be
+  // stepped twice for one batch. The next batch is copied from then on.
   template <class F>
   void count_batch_after(const BatchCounts& counts, F&& report);
   void count_epoch();
@@ -38,7 +39,7 @@ class TrainingTime {
 
   void log_epoch() const;
   void log_batch() const;
-  void log_last() const;  // of a fit
+  void log_last() const;  // at the end of a fit
 
  private:
   void count_batch(const BatchCounts& counts);
@@ -48,7 +49,7 @@ class TrainingTime {
   const Ranks& ranks_;
   LearningRates& rates_;
   FitHistory& fits_;
-  std::optional<Fit>& fit_;  // that goes on
+  std::optional<Fit>& fit_;  // the open fit
 };
 
 template <class F>

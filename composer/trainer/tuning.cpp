@@ -23,7 +23,7 @@
 namespace composer {
 namespace {
 
-constexpr int kMostAgain = 3;  // times that threads are chosen again in a run
+constexpr int kMostAgain = 3;  // limits how often threads are chosen again in a run
 
 std::string in_milliseconds(double seconds) { return join(std::round(seconds * 1e5) / 100, " ms"); }
 
@@ -31,7 +31,8 @@ std::string in_milliseconds(double seconds) { return join(std::round(seconds * 1
 
 bool Tuning::decides_products() const { return on_.options.products != Products::TUNED || chosen_ || tunes(); }
 
-// What tune_process() wants of a trainer that has not asked itself gives way to everything that it could disturb.
+// tune_process() can ask for the measurement of products. Without .tune, this is done only where it cannot disturb
+// anything that the options or the model need.
 bool Tuning::tunes() const {
   const TrainerOptions& options = on_.options;
   if (options.tune) return true;
@@ -60,7 +61,7 @@ void Tuning::begin_fit(Fit& fit, const Progress& progress, bool goes_on) {
   Feed feed = fit.source.feed();
   fit.source.lose_place();
   std::optional<Batch> batch = batch_to_try(feed, progress);
-  if (ranks.any(!batch)) return;  // that this is an error is said where it is trained on
+  if (ranks.any(!batch)) return;  // the error is reported where the batch is trained
   const bool has_size = on_.state.device_train_microbatch_size > 0;
   const WeightsInUse::Unchanged unchanged(on_.weights_in_use);
   const JoinedRanks::ThisRankOnly this_rank_only(on_.train_step.ranks());
@@ -71,18 +72,18 @@ void Tuning::begin_fit(Fit& fit, const Progress& progress, bool goes_on) {
   };
   TuningResult result;
   if (ranks.first()) result = choose();
-  if (!ranks.alone()) {  // the others take what rank 0 has measured
+  if (!ranks.alone()) {  // other ranks use the choices of rank 0
     chosen_ = Tuned::parse(ranks.same(chosen_ ? chosen_->text() : std::string()));
     if (!ranks.first() && chosen_) result = choose();
   }
   if (chosen_ && options.tune) on_.process.settings.threads = chosen_->threads;
   for (const TuningChoice& choice : result.choices) lines_.push_back(to_string(choice));
-  // That of the trial steps, if it is "auto": what was chosen may need more memory, or less.
+  // An "auto" size found in the trial steps is not kept, because the chosen settings may need more or less memory.
   if (!has_size) on_.state.device_train_microbatch_size = 0;
   if (!goes_on)
     for (const auto& [setting, chosen, reason] : result.choices)
       on_.logger.log_hyperparameters({{join("tune/", setting), join(chosen, ", ", reason)}});
-  // Several ranks share the processors of a machine, on which rank 0 has measured alone; elsewhere steps are queued.
+  // Ranks share the processors of a machine, on which rank 0 has measured alone; on other devices steps are queued.
   if (!ranks.alone() || !on_.state.device.is_cpu() || !chosen_ || !chosen_->seconds) return;
   watched_.batch = std::move(*batch);
   watched_.key = result.key;
@@ -90,7 +91,7 @@ void Tuning::begin_fit(Fit& fit, const Progress& progress, bool goes_on) {
   watched_.pace.promise(*chosen_->seconds, result.elements);
 }
 
-// The next one, or that of the next epoch where the run goes on at the end of one.
+// The next batch; if the run is resumed at the end of an epoch, the first batch of the next one.
 std::optional<Batch> Tuning::batch_to_try(Feed& feed, const Progress& progress) const {
   feed.seek(progress.loader_epoch(), progress.now.batch_in_epoch);
   if (std::optional<Batch> batch = feed.next()) return batch;
@@ -120,8 +121,8 @@ bool Tuning::chooses_threads_again() const {
          !on_.options.deterministic_mode;
 }
 
-// What was chosen on a busy machine, or is slower now, may not be the fastest way any more. The number of threads is
-// the one choice that a run can change; for a precision, later runs measure again.
+// What was chosen on a busy machine, or has become slower, may no longer be the fastest. The number of threads is the
+// only choice that can change during a run; for a precision, later runs measure again.
 void Tuning::end_epoch(Fit& fit, const Progress& progress) {
   const bool late = watched_.pace.is_late();
   if (!chosen_ || (!late && !watched_.disturbed)) return;
@@ -134,7 +135,7 @@ void Tuning::end_epoch(Fit& fit, const Progress& progress) {
   const Feed feed = fit.source.feed();
   const int other = chosen_->threads == 1 ? watched_.most_threads : 1;
   const TuningResult result = tuner(feed, nullptr).run_threads(watched_.batch, other, *chosen_);
-  if (result.choices.empty()) return;  // it was stopped
+  if (result.choices.empty()) return;  // the measurement was stopped
   on_.process.settings.threads = chosen_->threads;
   watched_.disturbed = result.disturbed;
   watched_.pace.promise(*chosen_->seconds, result.elements);
@@ -142,7 +143,7 @@ void Tuning::end_epoch(Fit& fit, const Progress& progress) {
   const std::int64_t epoch = progress.now.epoch;
   std::erase_if(lines_, [](const std::string& line) { return line.starts_with("threads: "); });
   lines_.push_back(join(to_string(threads), ", measured again after epoch ", epoch));
-  // Under a name of its own: some services refuse another value of what they have.
+  // Logged under a separate name, because some services reject a second value of a parameter.
   on_.logger.log_hyperparameters(
       {{join("tune/threads_after_epoch_", epoch), join(threads.chosen, ", ", threads.reason)}});
 }

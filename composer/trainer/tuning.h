@@ -27,11 +27,11 @@ class Tuner;
 class TrainingData;
 class WeightsInUse;
 
-// What .tune chooses when a fit begins, whether the run keeps the time that was measured then, and what is chosen
-// again.
+// Chooses what .tune covers when a fit begins. Later it compares the times of steps with the measured ones, and may
+// choose again.
 class Tuning {
  public:
-  // What it works on. What is chosen of the process comes into force in `process`.
+  // The parts of the trainer that it uses. Choices about the process are put into `process`.
   struct Needs {
     const TrainerOptions& options;
     const Ranks& ranks;
@@ -45,13 +45,14 @@ class Tuning {
   };
   explicit Tuning(Needs needs) : on_(std::move(needs)) {}
 
-  // Whether the trainer says which products our kernels compute; else they are as the program has them around the call.
+  // Whether the trainer decides which products our kernels compute. Otherwise the program's settings around the call
+  // apply.
   bool decides_products() const;
-  void use_saved_products();  // a run goes on with those that it began with, though nobody measures any more
-  // In the first fit. The choices are logged, unless the run goes on.
+  void use_saved_products();  // a resumed run uses the products that it began with, even if .tune is off now
+  // Called in the first fit. Logs the choices, unless the run is resumed.
   void begin_fit(Fit& fit, const Progress& progress, bool goes_on);
 
-  // Around forward, loss and backward of a microbatch, whose time is compared with what was measured.
+  // Called around forward, loss and backward of a microbatch, whose time is compared with the measured time.
   void start_microbatch();
   void end_microbatch() { watched_.pace.stop(); }
   void warn_if_late();
@@ -61,13 +62,13 @@ class Tuning {
   void visit_state(StateVisitor& visit) { visit("tuned", chosen_); }
 
  private:
-  // What the times of steps are compared with, where they are.
+  // The reference for the times of steps, if they are compared.
   struct Watched {
-    std::string key;         // of the choices in the cache; empty: they are not there any more
-    Batch batch;             // that was tried
-    int most_threads = 1;    // to choose from
-    int times_again = 0;     // threads have been chosen
-    bool disturbed = false;  // by other programs, when it was measured
+    std::string key;         // key of the choices in the cache; empty: they were removed from it
+    Batch batch;             // the batch of the trial steps
+    int most_threads = 1;    // largest number of threads to choose from
+    int times_again = 0;     // number of times that threads were chosen again
+    bool disturbed = false;  // whether other programs disturbed the measurement
     Pace pace;
   };
 
@@ -77,7 +78,7 @@ class Tuning {
   Tuner tuner(const Feed& feed, kernels::ProductTable* table) const;
 
   Needs on_;
-  std::optional<Tuned> chosen_;  // here or in the saved run
+  std::optional<Tuned> chosen_;  // chosen by this process or in the saved run
   std::vector<std::string> lines_;
   Watched watched_;
 };

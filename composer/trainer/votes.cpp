@@ -4,7 +4,7 @@
 
 namespace composer {
 
-// The ranks that ask are numbered from the end, so that the highest number is the first rank.
+// Ranks that ask are numbered from the end, so that the largest number is the first rank.
 Vote vote_of(const Wish& wish, int rank, int size) {
   const std::int64_t mine = size - rank;
   const bool finished = wish.kind == Stop::FINISHED;
