@@ -93,11 +93,11 @@ void CheckpointWriter::free_links() {
 
 std::vector<std::string> CheckpointWriter::clean_up(const std::vector<std::string>& retired, const std::string& best) {
   remove_leftovers();
-  link_best(best);  // away from what goes
+  link_best(best);  // away from a checkpoint that is to be deleted
   return folder_.remove(retired);
 }
 
-// A value that cannot be noted is in the list, which a run that goes on from this checkpoint loads.
+// A value that cannot be noted is still in the list, which is loaded when the run is resumed from this checkpoint.
 void CheckpointWriter::note(const std::vector<Note>& notes) {
   for (const Note& one : notes) try {
       if (folder_.add_metrics(one.name, one.id, one.metrics) && options_.mirror)
@@ -107,7 +107,8 @@ void CheckpointWriter::note(const std::vector<Note>& notes) {
     }
 }
 
-// What has no value yet is not the best, whatever had its name in an earlier run of this name.
+// Removes the link of `best` if no checkpoint has a value yet: it leads to a checkpoint of an earlier run with this
+// name.
 void CheckpointWriter::unlink_others(const std::string& run_name) {
   if (best_link().empty()) return;
   linked_.clear();  // a later checkpoint may have this name
@@ -162,10 +163,10 @@ std::string CheckpointWriter::open_parts(int ranks) {
   return PartTicket{.folder = parts_->path(), .id = parts_->id()}.text();
 }
 
-// Deleting takes as long as a third of the writing, so it is done in the background in any case.
+// Deleting takes a third of the time of writing, so it is always done in the background.
 void CheckpointWriter::write(Manifest manifest, SavedList::Sent sent, const StateDict& state) {
   failure_.clear();
-  result_ = {.outcome = Outcome::FAILED, .undeleted = {}};  // until it is there
+  result_ = {.outcome = Outcome::FAILED, .undeleted = {}};  // until the checkpoint is there
   StateDict taken;
   StateDict& copy = options_.asynchronous ? *copy_ : taken;
   const auto job = std::make_shared<Job>(Job{.manifest = std::move(manifest),
@@ -182,7 +183,8 @@ void CheckpointWriter::write(Manifest manifest, SavedList::Sent sent, const Stat
   });
 }
 
-// Only once the new one is certain to survive a loss of power. The link leads to one that stays before the other goes.
+// Deletes only once the new checkpoint is certain to survive a power failure. The link is first moved to a checkpoint
+// that stays.
 void CheckpointWriter::delete_retired(const Job& job) {
   if (result_.outcome != Outcome::WRITTEN) return;
   link_best(job.sent.best);
@@ -218,7 +220,7 @@ void CheckpointWriter::try_write(const Job& job) {
     }
 }
 
-// False if there is no time left for another write; it does not wait where that would take the time away.
+// Returns false if there is no time left for another write. In that case it does not wait.
 bool CheckpointWriter::pause(std::chrono::steady_clock::duration pause) const {
   using Clock = std::chrono::steady_clock;
   constexpr Clock::duration kLook = std::chrono::milliseconds(50);

@@ -22,54 +22,54 @@ namespace composer::saving {
 
 COMPOSER_EXPORT std::string new_id();  // 16 random hexadecimal digits
 
-// Writes the checkpoints that it is given, one at a time, on a background thread, moves the links, and deletes. It
-// knows of no list: what is to be done for a checkpoint comes with it. Use from one thread.
+// Writes checkpoints one at a time on a background thread, moves the links, and deletes. It has no list of checkpoints:
+// each checkpoint comes with the work to do for it. Use from one thread.
 class COMPOSER_EXPORT CheckpointWriter {
  public:
-  // How the last write has ended.
+  // The result of the last write.
   struct Result {
     SavedList::Outcome outcome = SavedList::Outcome::WRITTEN;
-    std::vector<std::string> undeleted;  // of what was to be deleted
+    std::vector<std::string> undeleted;  // checkpoints that could not be deleted
   };
 
   CheckpointWriter(SaverOptions options, std::shared_ptr<FileSystem> files);
   ~CheckpointWriter();  // waits; an error becomes a warning
 
-  // Writes state["model"] to a file of its own, and copies tensors if it writes in the background. The previous write
-  // has been waited for.
+  // Writes state["model"] to a file of its own, and copies tensors if it writes in the background. Call wait() for the
+  // previous write first.
   void write(Manifest manifest, SavedList::Sent sent, const StateDict& state);
-  bool has_ended() const;  // something is written, and that has ended
+  bool has_ended() const;  // a write was started, and has ended
   Result wait();           // until everything is on disk
-  void rethrow();          // the error of what wait() has waited for, once
+  void rethrow();          // rethrows, once, the error of the write for which wait() has waited
   // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
   const std::string& failure() const { return failure_; }
-  // Whether the newest has come to be on disk, or has failed. For any thread.
+  // Becomes true once the newest checkpoint is on disk, and false if its write fails. From any thread.
   const std::shared_future<bool>& written() const { return written_; }
   // Duration of the last write; 0 before the first. From any thread.
   std::chrono::duration<double> last_write_time() const { return std::chrono::duration<double>(write_seconds_); }
 
-  // Makes the folder of a checkpoint of which ranks 1 to ranks - 1 write parts, and returns what they need to know
-  // (PartTicket). write() then waits in the background until the parts are there. Empty under OnFailure::CONTINUE, with
-  // a warning, if the folder cannot be made.
+  // Makes the folder of a checkpoint of which ranks 1 to ranks - 1 write parts, and returns what these ranks need to
+  // know (PartTicket). write() then waits in the background for the parts. If the folder cannot be made under
+  // OnFailure::CONTINUE, warns and returns an empty string.
   std::string open_parts(int ranks);
   void drop_parts() { parts_.reset(); }
   std::string next_id() const { return parts_ ? parts_->id() : new_id(); }
-  // A rank is lost: parts that are missing are not waited for much longer.
+  // A rank is lost: waits for missing parts only this long.
   void abandon(std::chrono::milliseconds patience = std::chrono::seconds(5)) { patience_ = patience.count(); }
 
-  // All of these after wait().
-  // Adds metrics to manifests. What fails is a warning.
+  // Call the following functions after wait().
   void note(const std::vector<Note>& notes);
-  void link_best(const std::string& name);  // empty: nothing happens
-  // Makes `latest` lead to that checkpoint, or with an empty name to none. What fails is a warning.
+  void link_best(const std::string& name);  // empty: does nothing
+  // Makes `latest` lead to the checkpoint of that name; an empty name removes the link. A failure is a warning.
   void link_latest(const std::string& name, const std::string& run_name);
   void free_links();
-  // Deletes unfinished checkpoints that a killed process left, and these. Returns those that could not be deleted.
+  // Deletes unfinished checkpoints that a killed process left, and the `retired` ones. Returns those that could not be
+  // deleted.
   std::vector<std::string> clean_up(const std::vector<std::string>& retired, const std::string& best);
   // Throws ConfigError for a name, run or state that a checkpoint cannot hold. Writes nothing.
   void check_writable(Manifest manifest, const StateDict& state) const;
   CheckpointFolder& folder() { return folder_; }
-  void take_run_id(const std::string& run_id);  // before anything is written
+  void take_run_id(const std::string& run_id);  // call before anything is written
   const SaverOptions& options() const { return options_; }
   FileSystem& files() const { return *files_; }
 
@@ -88,15 +88,15 @@ class COMPOSER_EXPORT CheckpointWriter {
   std::shared_ptr<FileSystem> files_;
   CheckpointFolder folder_;
   std::unique_ptr<StateDict> copy_;                 // its memory is reused
-  std::unique_ptr<CheckpointFolder::Parts> parts_;  // of the next checkpoint; null: it has none
+  std::unique_ptr<CheckpointFolder::Parts> parts_;  // of the next checkpoint; null: it has no parts
   std::atomic<std::int64_t> patience_ = -1;         // milliseconds; -1: no rank is lost
   std::atomic<double> write_seconds_ = 0;
   // Written by the background thread until wait() has returned.
   Result result_;
   std::string failure_;
   bool cleaned_ = false;
-  std::string linked_;  // the checkpoint that the link of `best` leads to; empty: unknown
-  // A thread for each write. A BackgroundQueue would end with the first error, and in a forked process.
+  std::string linked_;  // the checkpoint to which the link of `best` leads; empty: unknown
+  // One thread for each write. A BackgroundQueue would end with the first error, and in a forked process.
   std::future<void> writing_;
   std::shared_future<bool> written_;
 };

@@ -22,7 +22,7 @@
 namespace composer::saving {
 namespace {
 
-// Whether that checkpoint was written at this moment of this fit.
+// Whether the checkpoint was written at this moment of this fit.
 bool is_of(const std::string& path, std::int64_t fit, const Timestamp& time) {
   try {
     const Manifest there = open_checkpoint(path).manifest;
@@ -32,7 +32,7 @@ bool is_of(const std::string& path, std::int64_t fit, const Timestamp& time) {
   }
 }
 
-// As two lists: a name may be anything.
+// Saved as two lists, because a name may contain anything.
 void visit_counts(StateVisitor& visit, std::map<std::string, std::int64_t>& calls) {
   std::vector<std::string> names;
   std::vector<std::int64_t> counts;
@@ -46,7 +46,8 @@ void visit_counts(StateVisitor& visit, std::map<std::string, std::int64_t>& call
 
 }  // namespace
 
-// The name that a periodic one has now is another name for that one, which is kept then, unless it has other weights.
+// A name that a periodic checkpoint would get now refers to that checkpoint, which is then kept, unless it has other
+// weights.
 void CheckpointsByHand::check_name(const std::string& name, const State& state) const {
   constexpr const char* kWho = "save_checkpoint";
   const std::string made = format_name(name, state.run_name, &state.timestamp);
@@ -59,7 +60,8 @@ void CheckpointsByHand::check_name(const std::string& name, const State& state) 
   if (own.best && !own.latest.empty()) check_beside(made, Best::kLink, "save_best", kWho);
 }
 
-// More calls of this name than there were when what the run goes on from was saved.
+// Whether this is a new call: there are more calls with this name than there were when the state was saved from which
+// the run was resumed.
 bool CheckpointsByHand::is_new(const Call& call) const {
   if (call.in_fit || !calls_before_) return false;
   const auto count = [&](const Counts& counts) {
@@ -78,7 +80,7 @@ std::string CheckpointsByHand::find_earlier(const Call& call, const State& state
   return path;
 }
 
-// A mirror may have one that this machine has not.
+// With a mirror, the checkpoint may exist only there.
 std::string CheckpointsByHand::find_on_disk(const std::string& name, const State& state) const {
   check_name(name, state);
   const SaverOptions& own = saver_.options();
@@ -87,7 +89,7 @@ std::string CheckpointsByHand::find_on_disk(const std::string& name, const State
   if (const Saved* const by_hand = saver_.list().find_by_hand(made))
     made = by_hand->name;
   else if (saver_.list().find(made))
-    return "";  // it is saved again, as one by hand
+    return "";  // it is saved again by hand
   const std::filesystem::path path = own.folder / made;
   try {
     const Found found = open_checkpoint(path, files);
@@ -97,7 +99,7 @@ std::string CheckpointsByHand::find_on_disk(const std::string& name, const State
   }
 }
 
-// What it had cannot be made again, and the program may not need it.
+// Warns instead of throwing: the saved state cannot be computed again, and the program may not need it.
 void CheckpointsByHand::warn_if_damaged(const std::string& path) {
   if (!verified_.insert(path).second) return;
   try {
@@ -112,7 +114,7 @@ RunFolder::ShortLock CheckpointsByHand::lock() {
   return saver_.folder().lock_between_fits();
 }
 
-// The call is counted before it is done, so that the checkpoint knows it.
+// Counts the call first, so that the checkpoint includes it.
 std::string CheckpointsByHand::save(const Call& call, const State& state) {
   check_name(call.name, state);
   std::int64_t uncounted = 0;
@@ -126,7 +128,7 @@ std::string CheckpointsByHand::save(const Call& call, const State& state) {
   return path;
 }
 
-// The program may repeat only some of the calls that were made before.
+// The program may repeat only some of its earlier calls.
 void CheckpointsByHand::visit_state(StateVisitor& visit) {
   if (visit.is_loading()) {
     if (visit.has("calls")) visit_counts(visit, calls_before_.emplace());

@@ -16,32 +16,32 @@ namespace composer::saving {
 
 class RunSaver;
 
-// The checkpoints that a program writes by save_checkpoint(), and its calls of that. A program that is started again
-// repeats its calls until it trains on: such a call is answered with the checkpoint that it has written before.
+// The checkpoints that a program writes by save_checkpoint(), and its calls of that function. A restarted program
+// repeats its calls until it trains on. A repeated call returns the checkpoint that the original call has written.
 class CheckpointsByHand {
  public:
   struct Call {
     std::string name;  // with placeholders
     bool in_fit = false;
-    // The run has gone on in this process, in this of the program's fits: an earlier process had not come to a later
-    // call.
+    // The number of the program's fit in which the run was resumed in this process, if it was: earlier processes had
+    // not come to later calls.
     std::optional<std::int64_t> went_on_in = {};
   };
 
-  explicit CheckpointsByHand(RunSaver& saver) : saver_(saver) {}  // which outlives this
+  explicit CheckpointsByHand(RunSaver& saver) : saver_(saver) {}  // `saver` must outlive this object
 
   void check_name(const std::string& name, const State& state) const;  // throws ConfigError
-  // The path of what this call, or another of this name, has written before what the run goes on from; empty: it is to
-  // be written now. Warns if it is damaged.
+  // The path of the checkpoint that this call, or another one with this name, wrote before the state from which the run
+  // was resumed. Empty: the checkpoint is to be written now. Warns if the checkpoint is damaged.
   std::string find_earlier(const Call& call, const State& state);
-  // Before save(), until the result is destroyed: where no fit has the folder's lock, the call has it.
+  // Call before save(). Locks the folder until the result is destroyed, unless a fit has locked it.
   [[nodiscard]] RunFolder::ShortLock lock();
-  // Writes it: it is neither counted for num_checkpoints_to_keep nor deleted, and the periodic one of this batch is
-  // still written. Returns its path once it is on disk. Throws CheckpointError if it could not be written, with any
-  // on_failure.
+  // Writes a checkpoint that is neither counted for num_checkpoints_to_keep nor deleted; the periodic checkpoint of
+  // this batch is still written. Returns its path once it is on disk. Throws CheckpointError if it could not be
+  // written, whatever on_failure is.
   std::string save(const Call& call, const State& state);
 
-  // The number of calls.
+  // Saves and loads the number of calls.
   void visit_state(StateVisitor& visit);
 
  private:
@@ -52,9 +52,9 @@ class CheckpointsByHand {
   void warn_if_damaged(const std::string& path);
 
   RunSaver& saver_;
-  Counts calls_;                        // of each name outside of fits, by this process
-  std::optional<Counts> calls_before_;  // when what the run goes on from was saved; unset: unknown
-  std::set<std::string> verified_;      // paths of what calls were answered with
+  Counts calls_;                        // of this process, by name, outside of fits
+  std::optional<Counts> calls_before_;  // at the checkpoint from which the run was resumed; unset: unknown
+  std::set<std::string> verified_;      // paths that were returned for repeated calls
 };
 
 }  // namespace composer::saving

@@ -20,7 +20,7 @@ namespace {
 
 struct Names {
   util::Pattern pattern;
-  std::vector<const util::Count*> counts;  // of its groups; null: any number
+  std::vector<const util::Count*> counts;  // counts of the groups; null: any number
 };
 
 std::string escaped(std::string_view text) {
@@ -49,7 +49,7 @@ Names names_of(const std::string& format, const std::string& run_name) {
   return {.pattern = util::Pattern("the names of checkpoints", text), .counts = std::move(counts)};
 }
 
-// Without padding and separators.
+// Parses the number, ignoring padding and separators.
 std::int64_t number_in(std::string text) {
   std::erase_if(text, [](char c) { return c < '0' || c > '9'; });
   std::int64_t number = 0;
@@ -57,8 +57,8 @@ std::int64_t number_in(std::string text) {
   return number;
 }
 
-// Counts within an epoch say nothing by themselves. Without a count from the start of training, a name is used again
-// and again: every one may come.
+// Counts within an epoch are not compared. A name without a count from the start of training is used repeatedly, so
+// each such name may come.
 bool is_later(const std::vector<std::string>& groups, const Names& names, const Timestamp& now) {
   bool has_total = false;
   for (std::size_t i = 0; i < names.counts.size(); ++i) {
@@ -70,7 +70,7 @@ bool is_later(const std::vector<std::string>& groups, const Names& names, const 
   return !has_total;
 }
 
-// Whether it has been given such a name, or lies below what has.
+// Whether the path, or a folder above it, has the suffix of damaged checkpoints.
 bool is_damaged(const fs::path& name) {
   return std::ranges::any_of(name, [](const fs::path& part) {
     const std::string text = part.string();
@@ -113,7 +113,7 @@ bool is_name_of(const std::string& format, const std::string& run_name, const st
     if (names.counts[i]) time.*names.counts[i]->field = number_in((*groups)[i]);
   return format_name(format, run_name, &time) == name;
 } catch (const ConfigError&) {
-  return false;  // the run's name makes none, which is told when a fit begins
+  return false;  // the run's name cannot be formatted, which is reported when a fit begins
 }
 
 void check_format(const std::string& option, const std::string& format, bool with_time) {
@@ -121,7 +121,7 @@ void check_format(const std::string& option, const std::string& format, bool wit
   for (const util::NamePart& part : util::parts_of_name(format, option))
     if (part.placeholder && !util::is_known(part.name, with_time))
       throw ConfigError(option, ": the placeholder ", part.text, " cannot be used here, in ", format);
-  format_name(format, "x", with_time ? &zero : nullptr, option);  // throws if it cannot be formatted
+  format_name(format, "x", with_time ? &zero : nullptr, option);  // throws if the format is invalid
 }
 
 }  // namespace composer::saving

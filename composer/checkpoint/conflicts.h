@@ -9,15 +9,16 @@
 
 namespace composer::saving {
 
-// Behind the name of a checkpoint that is damaged, once the run has gone back from it; nothing there is in the way.
+// Appended to the name of a damaged checkpoint once the run has gone back to an earlier one. It does not conflict with
+// later checkpoints.
 inline constexpr const char* kDamaged = ".damaged";
 
 // Something in a save folder that prevents a later checkpoint from being written.
 struct Conflict {
   std::filesystem::path path;
-  std::string reason;    // "was not written by this run"
+  std::string reason;    // for example "was not written by this run"
   bool foreign = true;   // false: it could not be read, so it may be this run's own
-  bool damaged = false;  // a checkpoint whose manifest is
+  bool damaged = false;  // a checkpoint with a damaged manifest
 };
 
 // Returns the first path in the folder whose name `format` produces later than `now`, unless it is a checkpoint of this
@@ -26,7 +27,7 @@ COMPOSER_EXPORT std::optional<Conflict> find_conflict(const std::filesystem::pat
                                                       const std::string& run_name, const Timestamp& now,
                                                       const std::string& run_id, FileSystem& files = real_files());
 
-// Whether a checkpoint may get this name from `format`, as far as its placeholders are counts.
+// Whether `format` could produce this name for a checkpoint: placeholders stand for any counts.
 COMPOSER_EXPORT bool is_name_of(const std::string& format, const std::string& run_name, const std::string& name);
 
 // Throws ConfigError for a placeholder that format_name() does not know.

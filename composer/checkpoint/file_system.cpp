@@ -54,7 +54,7 @@ bool FileError::is_missing() const {
 bool FileError::is_denied() const { return code().value() == EACCES || code().value() == EPERM; }
 
 FileSystem& real_files() {
-  static auto* const files = new FileSystem;  // never destroyed: a trainer may be a global, which ends later
+  static auto* const files = new FileSystem;  // never destroyed: a trainer may be a global, which is destroyed later
   return *files;
 }
 
@@ -133,7 +133,8 @@ void FileSystem::write(int file, const Path& path, std::uint64_t offset, const v
 void FileSystem::start_sync(int file, const Path& path, std::uint64_t offset, std::uint64_t size) {
   const int result =
       ::sync_file_range(file, static_cast<off_t>(offset), static_cast<off_t>(size), SYNC_FILE_RANGE_WRITE);
-  if (result != 0 && errno != EINVAL && errno != ENOSYS && errno != ENOTSUP && errno != ESPIPE)  // sync() does it all
+  // Sync() then writes everything.
+  if (result != 0 && errno != EINVAL && errno != ENOSYS && errno != ENOTSUP && errno != ESPIPE)
     fail_with_errno("could not write", path);
 }
 
@@ -173,7 +174,7 @@ bool FileSystem::exchange(const Path& a, const Path& b) {
 
 bool FileSystem::make_link(const Path& target, const Path& path) {
   if (::symlink(target.c_str(), path.c_str()) == 0) return true;
-  // What file systems without links say, and shared folders of virtual machines and of networks
+  // Errors of file systems without links, including shared folders of virtual machines and networks.
   for (const int without_links : {EPERM, ENOSYS, ENOTSUP, EPROTO, EROFS, EACCES, EINVAL})
     if (errno == without_links) return false;
   fail_with_errno("could not make the link", path);
@@ -188,14 +189,14 @@ void FileSystem::remove(const Path& path) {
 std::filesystem::path canonical_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::path path = std::filesystem::weakly_canonical(folder, error);
-  if (error) path = folder.lexically_normal();  // who writes there is told why
+  if (error) path = folder.lexically_normal();  // the write there reports the reason
   return path.has_filename() ? path : path.parent_path();
 }
 
 TemporaryPath::TemporaryPath(FileSystem& files, std::filesystem::path path) : files_(files), path_(std::move(path)) {}
 TemporaryPath::TemporaryPath(TemporaryPath&& other) noexcept : files_(other.files_), path_(other.release()) {}
 
-// What cannot be removed now is removed as a leftover, by the next process that saves there.
+// A path that cannot be removed now is removed as a leftover by the next process that saves there.
 TemporaryPath::~TemporaryPath() {
   if (path_.empty()) return;
   try {

@@ -26,10 +26,10 @@ namespace {
 
 using Type = FileSystem::Type;
 
-// Names that temporary_name() makes, in any process.
+// Whether temporary_name() of any process could have made the name.
 bool is_leftover_name(std::string name) {
   if (!name.starts_with(kTemporary)) return false;
-  for (int i = 0; i < 2; ++i) {  // the number of the folder, and of the process
+  for (int i = 0; i < 2; ++i) {  // the number of the folder, then that of the process
     const std::size_t dash = name.rfind('-');
     if (dash == std::string::npos || dash + 1 == name.size() ||
         name.find_first_not_of("0123456789", dash + 1) != std::string::npos)
@@ -39,14 +39,15 @@ bool is_leftover_name(std::string name) {
   return name.size() > std::string_view(kTemporary).size();
 }
 
-// The name of a checkpoint, in the folder that it is in and, where that is one of its own, up to the root.
+// Syncs the folder that contains the checkpoint; if the checkpoint is in a subfolder of the root, also all folders up
+// to the root.
 void sync_name(FileSystem& files, const fs::path& root, const fs::path& target) {
   files.sync_folder(target.parent_path());
   if (target.parent_path() != root) files.sync_folder(root);
 }
 
-// False: it is a folder that cannot be renamed, such as one that came with the image of a container: overlay file
-// systems rename no folder of a lower layer.
+// Returns false for a folder that cannot be renamed, such as one from the image of a container: overlay file systems do
+// not rename folders of a lower layer.
 template <class Rename>
 bool can(const Rename& rename) {
   try {
@@ -58,7 +59,8 @@ bool can(const Rename& rename) {
   }
 }
 
-// Where no links can be made. The newest checkpoint is found without one, and not beside one that leads to an older.
+// For file systems without links. The newest checkpoint is found without a link, but would not be found beside a link
+// to an older one.
 void remove_link(FileSystem& files, const fs::path& link) {
   if (files.type(link) != Type::LINK) return;
   files.remove(link);
@@ -67,7 +69,7 @@ void remove_link(FileSystem& files, const fs::path& link) {
             "lead to an older checkpoint; a run goes on from the newest"));
 }
 
-// A file that is being written. Its data are sent to the disk early, so that sync() has little to wait for.
+// A file that is being written. Its data are sent to the disk early, so that sync() has little left to write.
 class OpenFile {
  public:
   OpenFile(FileSystem& files, fs::path path)
@@ -113,7 +115,7 @@ void CheckpointFolder::fail_taken(const fs::path& target) const {
                         names_.prefix, "folder, or ", names_.prefix, "overwrite");
 }
 
-// Another process may take the folder for a leftover between its creation and its locking.
+// Another process may remove the folder as a leftover between its creation and its locking.
 CheckpointFolder::Temporary CheckpointFolder::make_temporary() {
   constexpr int kTimes = 10;
   for (int i = 0; i < kTimes; ++i) {
@@ -127,7 +129,7 @@ CheckpointFolder::Temporary CheckpointFolder::make_temporary() {
                         "program cleaning up in this folder?");
 }
 
-// Unique among the writers of this process, and beside what a dead process of the same number has left.
+// Unique among the writers of this process, and different from what a dead process with the same number has left.
 fs::path CheckpointFolder::temporary_name() const {
   static std::atomic<std::uint64_t> count = 0;
   for (;;) {
@@ -136,7 +138,7 @@ fs::path CheckpointFolder::temporary_name() const {
   }
 }
 
-// Each level is synced before anything is created in it.
+// Syncs each level before anything is created in it.
 void CheckpointFolder::make_folders(const fs::path& path) {
   const auto is_there = [&] {
     const Type type = files_.type(path);
@@ -152,12 +154,12 @@ void CheckpointFolder::make_folders(const fs::path& path) {
   files_.sync_folder(path.has_parent_path() ? path.parent_path() : ".");
 }
 
-// All are written before the first is waited for.
+// Writes all files before it waits for the first.
 void CheckpointFolder::write_files(const fs::path& folder, const std::vector<NewFile>& files, Manifest& manifest,
                                    const Parts* parts) {
   std::vector<std::unique_ptr<OpenFile>> open;
   const auto write = [&](const NewFile& file) {
-    if (parts) files_.remove(folder / file.name);  // of an attempt that has failed
+    if (parts) files_.remove(folder / file.name);  // from a failed attempt
     OpenFile& opened = *open.emplace_back(std::make_unique<OpenFile>(files_, folder / file.name));
     const std::string checksum =
         file.write([&](std::uint64_t offset, const void* data, std::size_t size) { opened.write(offset, data, size); });
@@ -193,7 +195,7 @@ void CheckpointFolder::write(Manifest manifest, const std::vector<NewFile>& file
   check_free(manifest.name, overwrite);
   check_link(latest);
   const fs::path target = path_ / manifest.name;
-  if (parts && parts->complete_) {  // only putting it in place has failed before: the parts cannot be written again
+  if (parts && parts->complete_) {  // only put_in_place() has failed before: the parts cannot be written again
     if (!holds(manifest))
       throw FileError("cannot be tried again", target, std::make_error_code(std::errc::operation_not_permitted));
     sync_name(files_, path_, target);
@@ -226,7 +228,7 @@ void CheckpointFolder::unlink(const std::string& link, const std::string& run_na
   files_.sync_folder(path_);
 }
 
-// What a mirror holds by a link to the file stays what it was.
+// The manifest is replaced by a new file. A mirror may hold the old one by a hard link, and keeps its contents.
 bool CheckpointFolder::add_metrics(const std::string& name, const std::string& id,
                                    const std::map<std::string, double>& metrics) {
   const fs::path target = path_ / name;
@@ -261,7 +263,7 @@ void CheckpointFolder::probe() {
   OpenFile file(files_, made.path.path() / "probe");
   file.write(0, "probe", 5);
   file.finish();
-  // A checkpoint is a folder that gets its name when it is whole; buckets that are mounted as folders cannot do that.
+  // A checkpoint is a folder that gets its name once it is complete. Buckets mounted as folders cannot rename folders.
   const fs::path unnamed = made.path.path() / "unnamed";
   files_.make_folder(unnamed);
   if (!files_.rename_if_free(unnamed, made.path.path() / "named"))
@@ -278,7 +280,7 @@ void CheckpointFolder::check_free(const std::string& name, bool overwrite) const
   if (!overwrite && files_.type(target) != Type::NONE && !is_of_run(target, run_id_, files_)) fail_taken(target);
 }
 
-// A file that has the name is somebody's: only a link is replaced.
+// Only a link is replaced; a file with the name belongs to somebody else.
 void CheckpointFolder::check_link(const std::string& latest) const {
   if (latest.empty()) return;
   const Type type = files_.type(path_ / latest);
@@ -287,14 +289,15 @@ void CheckpointFolder::check_link(const std::string& latest) const {
                         "checkpoint; move it away, or set another ", names_.prefix, "latest_filename");
 }
 
-// Until sync_name() has returned, power may fail and bring the previous checkpoint back: it must not be removed.
+// Until sync_name() has returned, a power failure may bring the previous checkpoint back, so it must not be removed
+// before.
 void CheckpointFolder::put_in_place(TemporaryPath& made, const std::string& name, bool overwrite) {
   const fs::path target = path_ / name;
   if (files_.rename_if_free(made.path(), target)) {
     made.release();
     return sync_name(files_, path_, target);
   }
-  check_free(name, overwrite);  // again: writing takes long
+  check_free(name, overwrite);  // again, because writing takes long
   const util::FileLock old(target, util::FileLock::Kind::FOLDER);
   replace(made, name, overwrite);
   const fs::path previous = made.release();
@@ -302,16 +305,16 @@ void CheckpointFolder::put_in_place(TemporaryPath& made, const std::string& name
   files_.remove(previous);
 }
 
-// What was there is under the temporary name then.
+// Afterwards the previous checkpoint is under the temporary name.
 void CheckpointFolder::replace(TemporaryPath& made, const std::string& name, bool overwrite) {
   const fs::path target = path_ / name;
   if (!files_.exchange(made.path(), target)) return replace_slowly(made, name, overwrite);
   if (!overwrite) require_own(made, name, [&] { return files_.exchange(made.path(), target); });
 }
 
-// Without exchanging: the new one is there under a further name before the old one goes. Killed in between, it stays
-// there, until one of that name is replaced or deleted. An old one that cannot be renamed was looked at by
-// check_free().
+// Replaces without exchanging: the new checkpoint gets a further name before the old one is removed. After a kill in
+// between it stays there, until a checkpoint with the name is replaced or deleted. check_free() has checked an old one
+// that cannot be renamed.
 void CheckpointFolder::replace_slowly(TemporaryPath& made, const std::string& name, bool overwrite) {
   const fs::path target = path_ / name, spare = path_ / (name + kSpare);
   if (const auto left = spare_of(name)) remove({*left});
@@ -326,11 +329,11 @@ void CheckpointFolder::replace_slowly(TemporaryPath& made, const std::string& na
       return true;
     });
   sync_name(files_, path_, target);
-  if (!files_.rename_if_free(spare, target)) fail_taken(target);  // the new one stays under the further name
+  if (!files_.rename_if_free(spare, target)) fail_taken(target);  // the new one keeps the further name
 }
 
-// Between a look at a name and its renaming, another run may put a checkpoint of its own there. So what was taken away
-// from that name is looked at again; if it is not of this run it is put back, and stays in any case.
+// Between a check of a name and its renaming, another run may put a checkpoint of its own there. So the checkpoint that
+// was taken away is checked again. If it is not of this run, it is put back; it is never deleted.
 void CheckpointFolder::require_own(TemporaryPath& taken, const std::string& name,
                                    const std::function<bool()>& put_back) {
   std::exception_ptr unreadable;
@@ -350,15 +353,15 @@ void CheckpointFolder::require_own(TemporaryPath& taken, const std::string& name
   fail_taken(path_ / name);
 }
 
-// The manifest first, so that half of one is not taken for a checkpoint.
+// Removes the manifest first, so that a half-removed folder does not count as a checkpoint.
 void CheckpointFolder::remove_in_place(const fs::path& path) {
   files_.remove(path / Manifest::kFileName);
   files_.sync_folder(path);
   files_.remove(path);
 }
 
-// A process that was killed in remove_in_place() of replace_slowly() has left the remains of the old one, and the new
-// one under its further name.
+// Completes replace_slowly() of a process that was killed in remove_in_place(): it has left the remains of the old
+// checkpoint, and the new one under its further name.
 void CheckpointFolder::finish_replacing(const std::string& name) {
   const fs::path target = path_ / name;
   if (files_.type(target) != Type::FOLDER || files_.type(target / Manifest::kFileName) != Type::NONE) return;
@@ -371,7 +374,7 @@ void CheckpointFolder::finish_replacing(const std::string& name) {
   if (files_.rename_if_free(path_ / *spare, target)) sync_name(files_, path_, target);
 }
 
-// What replace_slowly() of a killed process has left.
+// The checkpoint under a further name that replace_slowly() of a killed process has left.
 std::optional<std::string> CheckpointFolder::spare_of(const std::string& name) const {
   std::string spare = name + kSpare;
   if (files_.type(path_ / spare) == Type::NONE) return std::nullopt;
@@ -392,7 +395,7 @@ void CheckpointFolder::move_link(const fs::path& link, const fs::path& target) {
   files_.sync_folder(link.parent_path());
 }
 
-// Whether a checkpoint of this run has that name: another one may have taken its place since.
+// Whether the name is that of a checkpoint of this run: another one may have replaced it.
 bool CheckpointFolder::is_own(const std::string& name) const {
   try {
     return files_.type(path_ / name) == Type::FOLDER &&
@@ -403,8 +406,8 @@ bool CheckpointFolder::is_own(const std::string& name) const {
   }
 }
 
-// Renames it to a temporary name; what cannot be renamed is removed where it is. Throws CheckpointError if it is not of
-// this run any more.
+// Renames the checkpoint to a temporary name; a folder that cannot be renamed is removed where it is. Throws
+// CheckpointError if it is no longer one of this run.
 std::optional<CheckpointFolder::Temporary> CheckpointFolder::take_away(const std::string& name) {
   const fs::path path = path_ / name;
   Temporary away{std::make_unique<util::FileLock>(path, util::FileLock::Kind::FOLDER),
@@ -417,7 +420,8 @@ std::optional<CheckpointFolder::Temporary> CheckpointFolder::take_away(const std
   return away;
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of the lock that the result owns
 
-// Renamed to temporary names first, and synced before anything in them is deleted: half of one is never seen.
+// Renames to temporary names and syncs before it deletes anything in them, so that a half-deleted checkpoint is never
+// seen.
 std::vector<std::string> CheckpointFolder::remove(const std::vector<std::string>& names) {
   std::vector<std::string> stay;
   std::vector<Temporary> away;
@@ -439,7 +443,7 @@ std::vector<std::string> CheckpointFolder::remove(const std::vector<std::string>
   try {
     for (const fs::path& folder : folders) files_.sync_folder(folder);
     for (const Temporary& one : away) files_.remove(one.path.path());
-  } catch (const fs::filesystem_error& error) {  // the next process that saves here takes them for leftovers
+  } catch (const fs::filesystem_error& error) {  // the next process that saves here removes them as leftovers
     warn(join("checkpoint: could not remove a deleted checkpoint: ", error.what()));
   }
   for (Temporary& one : away) one.path.release();
@@ -467,7 +471,7 @@ void CheckpointFolder::rename_copy(const std::string& latest) {
   if (!is_of_run(target, run_id_, files_)) return;
   const Found original = open_checkpoint(target, files_);
   if (original.manifest.id != copy.id || !has_all_files(original, files_)) return;
-  const auto away = take_away(latest);  // is removed
+  const auto away = take_away(latest);  // the destructor removes it
   files_.sync_folder(path_);
 }
 

@@ -8,9 +8,9 @@
 
 namespace composer::saving {
 
-// Copies tensors to the host: those on a device to pinned memory, without waiting; when the events that it returns have
-// come, the copies are complete. Reuses the memory of what `to` had where it fits. Without `copies_host`, tensors on
-// the host are not copied.
+// Copies tensors to the host. Tensors on a device are copied to pinned memory without waiting; the copies are complete
+// when the returned events have occurred. Reuses the memory of `to` if it fits. Without `copies_host`, tensors on the
+// host are not copied.
 std::vector<c10::Event> copy_to_host(const StateDict& from, StateDict& to, bool copies_host);
 
 }  // namespace composer::saving

@@ -35,7 +35,7 @@ constexpr Name kNames[] = {{"optimizers", "optimizer"},
                            {"train_metrics", "metrics/train"},
                            {"eval_metrics", "metrics"}};
 
-// Of "state/optimizers/*", "optimizer/*".
+// Converts "state/optimizers/*" into "optimizer/*".
 std::string own_glob(const std::string& glob) {
   if (!glob.starts_with("state/")) return glob;
   std::string path = glob.substr(6);

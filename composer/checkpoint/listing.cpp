@@ -1,4 +1,4 @@
-// Which checkpoints a save folder has.
+// Lists the checkpoints of a save folder.
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kLongestManifest = util::kLongestJson;
 
-// nullopt: there is no manifest.
+// nullopt: no manifest exists.
 std::optional<Found> open_if_there(const fs::path& path, FileSystem& files) {
   const fs::path file = path / Manifest::kFileName;
   try {
@@ -40,7 +40,7 @@ bool has_checkpoints(const fs::path& folder) {
   }
 }
 
-// What is there instead of a checkpoint.
+// Describes a path that is not a checkpoint.
 std::string not_a_checkpoint(const fs::path& path) {
   std::error_code error;
   if (const fs::file_status status = fs::status(path, error); fs::exists(status)) {
@@ -125,7 +125,7 @@ bool is_of_run(const fs::path& path, const std::string& run_id, FileSystem& file
 std::optional<Found> find_latest(const fs::path& folder, const std::string& latest,
                                  const std::function<bool(const Manifest&)>& fits, FileSystem& files) {
   const fs::path link = folder / latest;
-  std::optional<fs::path> place;  // which is not looked at while nothing was found
+  std::optional<fs::path> place;  // computed only when a checkpoint was found
   const auto is_wanted = [&](const Found& found) {
     if (!place) place = files.canonical(folder);
     return is_in_place(found, *place) && fits(found.manifest);

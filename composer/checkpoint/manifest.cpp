@@ -20,7 +20,7 @@ namespace composer::saving {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Unordered = nlohmann::json;  // for reading: the other one looks for each name among all before it
+using Unordered = nlohmann::json;  // for reading: the ordered type searches all previous names for each name
 
 constexpr const char* kFormat = "composer checkpoint";
 
@@ -30,7 +30,7 @@ std::string checksum_of(const std::string& text) {
   return sum.text();
 }
 
-// JSON has no such numbers.
+// JSON has no infinities and no NaN.
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
 }
@@ -46,7 +46,7 @@ Json without_checksum(const Manifest& m) {
   Json time, metrics = Json::object(), files = Json::array();
   for (const util::Count& count : util::kCounts) time[count.name] = m.time.*count.field;
   time["seconds"] = number(m.time.total_wct.count());
-  auto& values = metrics.get_ref<Json::object_t&>();  // which would look for each name among all before it
+  auto& values = metrics.get_ref<Json::object_t&>();  // avoids a search of all previous names for each name
   for (const auto& [name, value] : m.metrics) values.emplace_back(name, number(value));
   for (const auto& [name, size, checksum] : m.files)
     files.push_back({{"name", name}, {"size", size}, {"checksum", checksum}});
@@ -65,7 +65,7 @@ Json without_checksum(const Manifest& m) {
   return json;
 }
 
-// Of any version: a flipped bit in the version must not look like a newer one. The checksum is the last line.
+// For any version: a flipped bit in the version must not look like a newer version. The checksum is the last line.
 bool fits_checksum(std::string_view text) {
   constexpr std::string_view kLast = ",\n \"checksum\": \"", kEnd = "\n}";
   const std::size_t end = text.rfind(kLast);
@@ -115,7 +115,8 @@ std::string text_of(const Manifest& manifest) {
   return json.dump(1) + "\n";
 }
 
-// The last by name, until the text is shorter by `bytes`. What stands around a name makes up for its value.
+// Removes metrics, the last by name first, until the text is shorter by `bytes`. Only names are counted; the
+// punctuation around them makes up for uncounted values.
 void leave_out(std::map<std::string, double>& metrics, std::size_t bytes) {
   for (std::size_t gone = 0; gone < bytes && !metrics.empty();) {
     const auto last = std::prev(metrics.end());
@@ -124,7 +125,7 @@ void leave_out(std::map<std::string, double>& metrics, std::size_t bytes) {
   }
 }
 
-// No reader takes a longer one.
+// Leaves out metrics, because a longer text could not be read.
 std::string text_of_fewer_metrics(Manifest manifest, std::size_t size) {
   const std::size_t all = manifest.metrics.size();
   leave_out(manifest.metrics, size - util::kLongestJson);

@@ -55,7 +55,7 @@ void MeasuredValues::prefer(Better better) {
   if (best_ && !best_->better) list_->metric().prefer(better);
 }
 
-// Who sets a metric by hand may not have done so yet.
+// Guesses only when the metric has a value: a metric set by hand may not have been set yet.
 void MeasuredValues::ask_direction(const State& state) {
   if (!best_ || best_->better) return;
   const auto [label, name] = split(best_->metric);
@@ -85,7 +85,7 @@ void MeasuredValues::after_evaluation(const State& state) {
 void MeasuredValues::take_metrics(const State& state) {
   if (!best_ || !list_->lacks_value(state.timestamp.batch)) return;
   measured_ = state.run->weights_version();
-  if (!is_current(state)) return;  // the others are not worth reading
+  if (!is_current(state)) return;  // other values are not needed
   ask_direction(state);
   list_->add_metrics(measured_, current_metrics(state));
 }
@@ -111,7 +111,7 @@ void MeasuredValues::go_on(const State& state, std::uint64_t loaded) {
   of_program_ = now == loaded ? 0 : now;
 }
 
-// Those that the program has set before it goes on are its own affair.
+// Does not warn about weights that the program has set before a resumed run trains.
 void MeasuredValues::warn_of_lost_value(const State& state) {
   const std::uint64_t evaluated = std::exchange(evaluated_, 0);
   if (evaluated == of_program_ || list_->has_weights(evaluated)) return;
@@ -129,7 +129,7 @@ void MeasuredValues::warn_of_lost_value(const State& state) {
 
 void MeasuredValues::warn_without_best(const State& state) const {
   if (!best_ || warned_ || list_->has_value()) return;
-  if (state.max_duration && !state.timestamp.reached(*state.max_duration)) return;  // the run goes on
+  if (state.max_duration && !state.timestamp.reached(*state.max_duration)) return;  // the run continues
   warn(join(names_.name("best"), ": had no effect, because no checkpoint has a value of ", best_->metric,
             "; evaluate the model, and save it at the same interval"));
 }

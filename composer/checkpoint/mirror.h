@@ -18,12 +18,12 @@ class COMPOSER_EXPORT Mirror {
   Mirror& operator=(const Mirror&) = delete;
   virtual ~Mirror();
 
-  // Before the first batch of a fit: copies those of the checkpoints `kept`, oldest first, that are in the folder and
-  // missing in the other place. Then the copies of `retired` are to be deleted.
+  // Called before the first batch of a fit. Copies those checkpoints of `kept`, oldest first, that are in the folder
+  // but not in the other place. Then the copies of `retired` are to be deleted.
   virtual void begin(const std::filesystem::path& folder, const std::string& run_id,
                      const std::vector<std::string>& kept, const std::vector<std::string>& retired) = 0;
-  // The checkpoint in this folder is certain to survive a loss of power, and may be deleted when saved() has returned.
-  // Once it is copied, the copies of `retired` are to be deleted. Returns without waiting for a network, and reports
+  // Called when the checkpoint is certain to survive a power failure; it may be deleted once saved() has returned.
+  // After it is copied, the copies of `retired` are to be deleted. Returns without waiting for a network, and reports
   // failures by warnings and in wait().
   virtual void saved(const std::filesystem::path& folder, const std::string& name,
                      const std::vector<std::string>& retired) = 0;

@@ -5,11 +5,11 @@
 
 namespace composer::saving {
 
-// A moment of a run, until time is reset: what follows the last batch of an epoch comes before the epoch's end, or
-// after it.
+// A moment of a run, valid until time is reset. Tells whether the end of an epoch after its last batch has already been
+// counted.
 struct Moment {
   std::int64_t batch = 0;
-  std::int64_t ends = 0;  // how many epochs and iterations have ended
+  std::int64_t ends = 0;  // number of epochs and iterations that have ended
   bool operator==(const Moment&) const = default;
 };
 

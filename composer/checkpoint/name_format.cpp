@@ -9,7 +9,7 @@
 namespace composer::saving {
 
 void check_name(const std::string& name, const std::string& latest, const char* who) {
-  constexpr std::size_t kLongest = 255 - 4;  // bytes on common file systems, and a suffix while it is replaced
+  constexpr std::size_t kLongest = 255 - 4;  // bytes on common file systems, without the suffix during a replacement
   const auto fail = [&](const std::string& what) {
     throw ConfigError(who, ": the name ", formats::shown(name), ' ', what);
   };

@@ -3,7 +3,7 @@
 
 namespace composer::saving {
 
-// What errors and warnings call the options: a trainer has "save_folder", a plug-in "CheckpointSaver: folder".
+// The names of options in errors and warnings: a trainer has "save_folder", a plug-in "CheckpointSaver: folder".
 struct OptionNames {
   const char* owner = "";
   const char* prefix = "save_";

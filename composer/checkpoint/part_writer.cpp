@@ -88,18 +88,18 @@ void PartWriter::write_once(const PartTicket& ticket, const StateDict& state) co
     if (file < 0) return;
     ::close(file);
     std::error_code ignored;
-    std::filesystem::remove(unfinished, ignored);  // a full disk needs the space, also to tell that
+    std::filesystem::remove(unfinished, ignored);  // frees space for the report of the failure
   });
   write_state(state, ticket.id, [&](std::uint64_t offset, const void* data, std::size_t size) {
     files_->write(file, unfinished, offset, data, size);
   });
   files_->sync(file, unfinished);
   files_->close(std::exchange(file, -1), unfinished);
-  files_->rename(unfinished, path);  // from here on the folder is rank 0's, which syncs and renames it
+  files_->rename(unfinished, path);  // from here on the folder belongs to rank 0, which syncs and renames it
 }
 
-// The file's name is the message: its text may not fit onto a full disk. If this fails, too, rank 0 waits until it
-// gets the error, or for ten minutes.
+// The file's name is the message, because a text may not fit onto a full disk. If creating the file fails, too, rank 0
+// waits until it receives the error from this rank, or for ten minutes.
 void PartWriter::report_failure(const PartTicket& ticket, const std::string& why) const {
   try {
     const std::string text = join("rank ", rank_, ": ", why);

@@ -11,7 +11,7 @@
 
 namespace composer::saving {
 
-// Writes the parts of a rank other than 0, one at a time, as Saver writes rank 0's: write() returns when the tensors
+// Writes the parts of a rank other than 0, one at a time, like Saver does for rank 0: write() returns when the tensors
 // are copied. Use from one thread.
 class COMPOSER_EXPORT PartWriter {
  public:
@@ -21,10 +21,11 @@ class COMPOSER_EXPORT PartWriter {
   PartWriter(const PartWriter&) = delete;
   PartWriter& operator=(const PartWriter&) = delete;
 
-  // Waits for the previous write and rethrows its error, as all calls do. A part that could not be written is a
-  // CheckpointError or a warning, as on_failure says; rank 0 is told in any case, and has no checkpoint then.
+  // Waits for the previous write and rethrows its error, like all functions here. If a part cannot be written, that is
+  // a CheckpointError or a warning, depending on on_failure; rank 0 is informed in any case, and then has no
+  // checkpoint.
   void write(const PartTicket& ticket, const StateDict& state);
-  void rethrow_error();  // if the write has ended; does not wait
+  void rethrow_error();  // rethrows if the write has ended; does not wait
   void wait();
 
  private:

@@ -27,7 +27,7 @@ constexpr std::uint64_t kLongestText = 1 << 20;
   throw FileError(why, part, std::make_error_code(std::errc::io_error));
 }
 
-// How many ranks have written it; 1: it has no parts.
+// Number of ranks that have written the checkpoint; 1: it has no parts.
 int ranks_of(const Manifest& manifest) {
   int ranks = 1;
   for (const Manifest::File& file : manifest.files)

@@ -8,13 +8,14 @@
 
 namespace composer::saving {
 
-// What a process goes on from, as it has chosen when it began, and what else was in the folder then. The choice and the
-// ids are of one listing: what comes there later is another process's.
+// The checkpoint from which a process resumes, chosen at its start, and the other contents of the folder at that time.
+// Both come from one listing: checkpoints that appear later belong to another process.
 struct ResumePoint {
   std::optional<Found> found;  // unset: there is none
-  // Ids of the checkpoints there. Unset: nobody looked, or a mirror may bring more.
+  // Ids of the checkpoints in the folder. Unset: the folder was not listed, or a mirror may add more.
   std::optional<std::set<std::string>> seen;
-  std::string begins_again = {};  // id of a run that goes back to its beginning: its checkpoints are its own
+  // Id of a run that starts again from the beginning: checkpoints with this id are its own.
+  std::string begins_again = {};
 };
 
 inline std::set<std::string> ids_of(const std::vector<Found>& checkpoints) {

@@ -4,7 +4,7 @@
 
 namespace composer::saving {
 
-// Before each new attempt to write what could not be written.
+// Pauses before each new attempt at a failed write.
 inline constexpr std::array kRetryPauses = {std::chrono::seconds(1), std::chrono::seconds(2), std::chrono::seconds(4)};
 
 }  // namespace composer::saving

@@ -23,7 +23,7 @@ bool is_there(const std::filesystem::path& folder, const Manifest& manifest, Fil
   }
 }
 
-// Whether it is that name, or the one that SavedList::choose_name() makes of it.
+// Whether `name` is `other`, or a name that SavedList::choose_name() makes of it.
 bool is_or_follows(std::string_view name, std::string_view other) {
   if (name == other) return true;
   if (!name.starts_with(other) || name.size() < other.size() + 2 || name[other.size()] != '-') return false;
@@ -35,7 +35,7 @@ bool is_or_follows(std::string_view name, std::string_view other) {
                         "run; make this Trainer again, so that it resumes from there, or train with the other one");
 }
 
-// What cannot be read is no checkpoint under its new name.
+// An unreadable checkpoint does not count as one under its new name.
 void rename_damaged(const std::filesystem::path& path, const std::string& why, FileSystem& files) {
   std::filesystem::path to = path;
   to += kDamaged;
@@ -62,7 +62,7 @@ std::vector<Found> RunFolder::all() const {
   return checkpoints_of_saver(saver_.options().folder, saver_.writer().files());
 }
 
-// Who begins the run at the same time gives it another id.
+// Another trainer that begins the run at the same time gives it a different id.
 std::vector<Found> RunFolder::all_seen() const {
   std::vector<Found> there = all();
   if (!seen_) return there;
@@ -106,7 +106,7 @@ RunFolder::ShortLock RunFolder::lock_between_fits() {
   return locked;
 }
 
-// What fails is told when the checkpoint is written.
+// Errors are reported when the checkpoint is written.
 void RunFolder::lock_if_missed() {
   if (lock_ || !locks_) return;
   try {
@@ -158,7 +158,7 @@ void RunFolder::delete_later() {
   saver_.clean_up();
 }
 
-// Without the lock, so before the first fit and between two, another process or another Trainer may train the run.
+// Before the first fit and between fits the folder is not locked, and another process or Trainer may train the run.
 void RunFolder::check_newest() const {
   if (!resumed_ && saver_.list().newest().empty()) return;
   const SaverOptions& own = saver_.options();
@@ -173,7 +173,7 @@ void RunFolder::check_newest() const {
     if (newest) fail_unseen(*newest);
     return;
   }
-  // One that was downloaded is newer than what this machine has had before, where the link still leads.
+  // A downloaded checkpoint is newer than those that this machine had before, to one of which the link still leads.
   if (newest && is_older(newest->manifest, *resumed_) && is_there(own.folder, *resumed_, files)) return;
   throw CheckpointError("save_folder: ", (own.folder / resumed_->name).string(), ", from which this run was resumed, ",
                         newest ? join("is not its newest checkpoint any more: ", newest->path.string(), " is")

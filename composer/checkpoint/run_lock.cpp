@@ -18,9 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kLongestLock = 512;  // of what a lock file says
+constexpr std::size_t kLongestLock = 512;  // bytes that are read of a lock file
 
-// Runs of other names may save into the same folder.
+// Includes the run's name, because runs with other names may save into the same folder.
 fs::path path_of(const fs::path& folder, const char* beginning, const std::string& run_name) {
   util::Checksum sum;
   sum.update(run_name.data(), run_name.size());
@@ -36,7 +36,7 @@ std::string owner() {
   return join("process ", ::getpid(), " on ", known ? host : "an unknown host");
 }
 
-// Empty: nothing is written there yet.
+// Empty: nothing was written to it yet.
 std::string text_in(int descriptor) {
   char text[kLongestLock];
   const ssize_t size = ::pread(descriptor, text, sizeof text, 0);
@@ -48,7 +48,7 @@ std::string owner_in(int descriptor) {
   return owner.empty() ? "another process" : owner;
 }
 
-// What a mark begins with. The id is a part of file names.
+// The beginning of a mark's text. The id that follows is also a part of file names.
 constexpr std::string_view kRun = "run ";
 
 std::string run_id_in(std::string_view text) {
@@ -64,7 +64,7 @@ void warn_of_no_locks(const fs::path& folder, int code) {
             "); make sure that no other process trains this run into it"));
 }
 
-// Those that do not exist yet, the innermost first.
+// Creates the missing folders and returns them, innermost first.
 std::vector<fs::path> make_folders(const fs::path& folder) {
   std::vector<fs::path> made;
   std::error_code error;
@@ -76,7 +76,7 @@ std::vector<fs::path> make_folders(const fs::path& folder) {
 
 }  // namespace
 
-// Not util::FileLock: the file is made, and written.
+// Differs from util::FileLock: the file is created and written.
 LockedFile::Attempt LockedFile::try_to_lock(const fs::path& path) {
   constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW;
   path_ = path;
@@ -90,18 +90,18 @@ LockedFile::Attempt LockedFile::try_to_lock(const fs::path& path) {
     const std::string owner = error == std::errc::operation_would_block ? owner_in(descriptor_.number()) : "";
     descriptor_.close();
     if (!locked) return {.is_open = true, .is_new = is_new, .error = error, .owner = owner};
-    // Its last owner has removed it meanwhile.
+    // The previous owner has removed the file meanwhile.
   }
 }
 
 std::string LockedFile::text() const { return text_in(descriptor_.number()); }
 
-// The file always has what the old and the new text have in common.
+// At any time the file contains at least the common beginning of the old and the new text.
 void LockedFile::set_text(const std::string& text) {
   util::write_all(descriptor_.number(), 0, text.data(), text.size());
-  if (::ftruncate(descriptor_.number(), static_cast<off_t>(text.size())) != 0) {  // what is left behind it does no harm
+  if (::ftruncate(descriptor_.number(), static_cast<off_t>(text.size())) != 0) {  // a rest of the old text does no harm
   }
-  ::fsync(descriptor_.number());  // an empty one, after a loss of power, would be nobody's
+  ::fsync(descriptor_.number());  // after a power failure, an empty file would have no owner
 }
 
 bool LockedFile::is_in_place() const { return util::is_at(descriptor_.number(), path_); }
@@ -122,7 +122,7 @@ RunLock::RunLock(const fs::path& folder, const std::string& run_name) {
   if (!attempt.owner.empty())
     throw ConfigError("save_folder: ", folder.string(), " is in use: ", attempt.owner, " is training the run ",
                       run_name, " into it; wait until it ends or stop it, or set another save_folder or run_name");
-  if (attempt.is_new) ::unlink(path.c_str());  // else another process may have locked it
+  if (attempt.is_new) ::unlink(path.c_str());  // otherwise another process may have locked it
   warn_of_no_locks(folder, attempt.error.value());
 }
 
@@ -130,7 +130,7 @@ bool RunLock::is_in_place() const { return !file_.is_held() || file_.is_in_place
 
 RunLock::~RunLock() { file_.remove(); }
 
-// What is written into it tells one that was left from one that another process has created, and not locked yet.
+// The text in the file distinguishes a file that was left from one that another process has created and not locked yet.
 RunMark::RunMark(const fs::path& folder, const std::string& run_name, std::string run_id)
     : made_(make_folders(folder)), run_id_(std::move(run_id)) {
   const fs::path path = mark_of(folder, run_name);
@@ -141,7 +141,7 @@ RunMark::RunMark(const fs::path& folder, const std::string& run_name, std::strin
     if (std::string id = run_id_in(left); !id.empty()) run_id_ = std::move(id);
     file_.set_text(join(kRun, run_id_, ", ", owner()));
   } else if (attempt.is_open && attempt.owner.empty()) {
-    ::unlink(path.c_str());  // there are no locks
+    ::unlink(path.c_str());  // the file system has no locks
   }
 }
 

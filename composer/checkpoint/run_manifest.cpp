@@ -19,7 +19,7 @@ Manifest manifest_of(const State& state, const std::string& name) {
   manifest.time = state.timestamp;
   manifest.composer_version = COMPOSER_VERSION;
   manifest.libtorch_version = TORCH_VERSION;
-  state.run->weights_version();  // values of others are not current from now on
+  state.run->weights_version();  // marks metrics of other weights as not current
   manifest.metrics = current_metrics(state);
   return manifest;
 }

@@ -12,10 +12,10 @@ struct State;
 
 namespace composer::saving {
 
-// What a run says of a checkpoint of this moment; placeholders in the name are replaced.
+// The manifest of a checkpoint written now; placeholders in the name are replaced.
 Manifest manifest_of(const State& state, const std::string& name);
 
-// Of the program's fits, the one that was begun last, as the run has it; unset: of weights alone.
+// The number of the program's fit that began last, from the state `all`; unset: weights alone.
 std::optional<std::int64_t> fit_of(const StateDict& all);
 
 }  // namespace composer::saving

@@ -39,7 +39,7 @@ std::function<std::optional<std::chrono::steady_clock::duration>()> time_left_of
   };
 }
 
-// A name that a checkpoint could have, and that none gets. If all would get it, prepare() says so.
+// A name that a checkpoint could have but does not get. If all checkpoints would get it, prepare() reports that.
 std::string link_name(const RunSaverOptions& options, const std::string& run_name, const OptionNames& names) {
   const std::string option = names.name("latest_filename");
   std::string link = format_name(options.latest_filename, run_name, /*time=*/nullptr, option);
@@ -53,7 +53,7 @@ std::string link_name(const RunSaverOptions& options, const std::string& run_nam
   return link;
 }
 
-// What does not depend on the run: `latest` still has its placeholders.
+// Options that do not depend on the run: `latest` still has its placeholders.
 SaverOptions saver_options(const RunSaverOptions& options) {
   return {.latest = options.latest_filename,
           .keep = options.num_checkpoints_to_keep,
@@ -75,7 +75,7 @@ SaverOptions saver_options(const RunSaverOptions& options, const SaverContext& c
   return all;
 }
 
-// Returns those of the globs that fit nothing.
+// Returns the globs that match nothing.
 std::vector<std::string> drop_ignored(StateDict& all, const RunSaverOptions& options, const OptionNames& names) {
   std::vector<std::string> idle = leave_out(all, options.ignore_keys);
   if (all.find("model")) return idle;
@@ -83,8 +83,8 @@ std::vector<std::string> drop_ignored(StateDict& all, const RunSaverOptions& opt
                     " leaves out all weights, and a checkpoint without weights cannot be loaded");
 }
 
-// After a signal. The checkpoint is written in any case: the process may get more time, and an unfinished one does no
-// harm.
+// Warns after a signal if the write may take too long. The checkpoint is written in any case: the process may get more
+// time, and an unfinished checkpoint does no harm.
 void warn_if_late(const CheckpointWriter& writer, const std::string& newest, const State& state) {
   const std::optional<Seconds> left = state.run->time_left();
   const Seconds needed = writer.last_write_time();
@@ -133,7 +133,7 @@ void RunSaver::begin_fit(const State& state, std::int64_t number) {
   if (options_.num_checkpoints_to_keep != 0) folder_->lock();
   try {
     if (context_.goes_back && (folder_->has_resumed() || !begins_again_.empty())) folder_->delete_later();
-    const std::vector<std::string> retired = list().retired();  // prepare() deletes those of this machine
+    const std::vector<std::string> retired = list().retired();  // prepare() deletes those on this machine
     prepare(state);
     if (options().mirror) options().mirror->begin(options().folder, options().run_id, list().names(), retired);
     folder_->forget_resumed();
@@ -175,7 +175,7 @@ void RunSaver::prepare(const State& state) {
   }
 }
 
-// What was not written is not saved.
+// If the write has failed, the checkpoint no longer counts as saved.
 void RunSaver::rethrow_error() {
   if (options().mirror) options().mirror->check();
   try {
@@ -209,7 +209,7 @@ void RunSaver::wait_for_mirror(const State& state) {
     options().mirror->wait(limit);
   } catch (const CheckpointError& error) {
     if (!state.run->interrupted()) throw;
-    warn(error.what());  // the run ends as one that was interrupted and goes on from this machine
+    warn(error.what());  // the run ends as interrupted, and can be resumed on this machine
   }
 }
 
@@ -237,9 +237,9 @@ std::string RunSaver::periodic_name(const State& state) const {
   return format_name(options_.filename, state.run_name, &state.timestamp);
 }
 
-// The state that is saved says already that it is.
+// The saved state already includes its own checkpoint.
 void RunSaver::save(const State& state) {
-  wait();  // what was not written is not saved
+  wait();  // a failed write no longer counts as saved
   warn_if_late(saver_->writer(), list().newest(), state);
   const auto before = schedule_->set_last(SaveSchedule::Last{.moment = moment_of(state.timestamp),
                                                              .weights = state.run->weights_version(),
@@ -252,7 +252,7 @@ void RunSaver::save(const State& state) {
   }
 }
 
-// Every checkpoint is written here.
+// Writes all checkpoints, periodic and by hand.
 std::string RunSaver::write(const std::string& name, const State& state, bool by_hand) {
   Manifest manifest = manifest_of(state, name);
   manifest.program = context_.program;
@@ -267,13 +267,13 @@ std::string RunSaver::write(const std::string& name, const State& state, bool by
       .by_hand = by_hand,
       .weights = state.run->weights_version(),
       .is_rolling = !util::has_time(name),
-      // Trainers that resume together may have the end of a fit in common, and not the beginning of the next.
+      // Trainers that resume together may have the end of a fit in common, but not the beginning of the next fit.
       .fit = context_.goes_back ? schedule_->fit() : std::nullopt};
   saver_->choose_name(manifest, planned);
   const Saved* const there = list().find(manifest.name);
   manifest.by_hand = by_hand || (there && there->by_hand);
   saver_->plan(manifest, planned);
-  const auto drop = c10::make_scope_exit([&] { saver_->list().drop_plan(); });  // unless it is sent
+  const auto drop = c10::make_scope_exit([&] { saver_->list().drop_plan(); });  // does nothing once it is sent
   StateDict all = state.run->snapshot(options_.weights_only);
   manifest.fit = fit_of(all);
   const std::vector<std::string> idle = drop_ignored(all, options_, context_.names);
@@ -302,8 +302,8 @@ void RunSaver::load_state(const StateDict& saved, std::int64_t last_batch, const
   schedule_->set_last(SaveSchedule::Last{.moment = moment, .weights = weights});
 }
 
-// A plug-in's last checkpoint may have been written after the trainer's, in which the list is: then this moment is
-// saved.
+// A plug-in's last checkpoint may have been written after the trainer's last one, which contains the list. In that case
+// this moment is already saved.
 void RunSaver::adopt_unlisted(const State& state, std::uint64_t weights) try {
   const Moment now = moment_of(state.timestamp);
   for (const Manifest& one : saver_->adopt_unlisted(now.batch)) {

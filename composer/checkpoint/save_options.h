@@ -17,32 +17,33 @@ class Mirror;
 // What to do when a checkpoint cannot be written. Earlier checkpoints are kept in any case.
 enum class OnFailure : std::uint8_t {
   FAIL,      // the run ends with the error
-  RETRY,     // up to three times more, after 1, 2 and 4 seconds; then as FAIL
-  CONTINUE,  // warn, and train on without this checkpoint
+  RETRY,     // up to three more attempts, after 1, 2 and 4 seconds; then like FAIL
+  CONTINUE,  // warns and trains on without this checkpoint
 };
 
-// Of the checkpoints whose weights the metric was measured on.
+// Which checkpoints are the best: those whose weights have the best values of a metric.
 struct Best {
   std::string metric;                 // as label/name: "eval/MulticlassAccuracy"
-  std::optional<Better> better = {};  // unset: as the metric declares, else by its name
+  std::optional<Better> better = {};  // unset: as the metric declares, otherwise by its name
 
-  static constexpr const char* kLink = "best";  // beside the link to the newest, where there is one
+  static constexpr const char* kLink = "best";  // name of a link, beside the link to the newest one
 };
 
-// Of a Saver.
+// The options of a Saver.
 struct SaverOptions {
   std::filesystem::path folder = {};
-  std::string latest = "latest";  // the link to the newest; empty: none
+  std::string latest = "latest";  // name of the link to the newest one; empty: none
   std::int64_t keep = -1;         // number of this run's checkpoints; -1: all, 0: none is written
-  std::optional<Best> best = {};  // keep those with the best metric, and the newest in addition
+  std::optional<Best> best = {};  // keeps those with the best metric, and the newest in addition
   OnFailure on_failure = OnFailure::FAIL;
-  bool asynchronous = true;  // false: save() returns when the checkpoint is on disk; deletions stay in the background
-  bool overwrite = false;    // also replace checkpoints of other runs
-  std::string run_id = {};   // empty: generated
-  // Time until the process must have ended; nullopt: unknown. OnFailure::RETRY gives up when a write that takes as long
-  // as the last one would end later. Called on the writing thread. Not set: no limit.
+  // False: save() returns when the checkpoint is on disk; deletions are still done in the background.
+  bool asynchronous = true;
+  bool overwrite = false;   // also replaces checkpoints of other runs
+  std::string run_id = {};  // empty: generated
+  // Time until the process must have ended; nullopt: unknown. OnFailure::RETRY gives up if a write of the duration of
+  // the last one would not end in time. Called on the writing thread. Not set: no limit.
   std::function<std::optional<std::chrono::steady_clock::duration>()> time_left = {};
-  std::shared_ptr<Mirror> mirror = {};  // gets what is written; null: none
+  std::shared_ptr<Mirror> mirror = {};  // gets copies of the checkpoints; null: none
   OptionNames names = {};
 };
 

@@ -22,15 +22,15 @@ bool SaveSchedule::is_due(Event event, const State& state) const {
 
 bool SaveSchedule::is_saved(const State& state, std::uint64_t begun) const {
   if (is_off_ || !state.previous_timestamp) return true;
-  // A function alone says what is due in a run that reaches its limit.
+  // An interval that is a function decides alone in a run that reaches its limit.
   const bool wanted = interval_.function() ? !is_complete(state) : interval_.time().as_double() > 0;
   if (!wanted) return true;
   const bool has_begun = begun != 0 && state.run->weights_version() == begun;
-  if (state.timestamp.batch != last_batch()) return has_begun;  // those of this moment are not there any more
+  if (state.timestamp.batch != last_batch()) return has_begun;  // the checkpoints of this moment no longer exist
   if (is_finished(state) && !last_->knows_finish) return false;
-  // A run that is stopped goes on later, and must not end its epoch again; one that is complete does not go on.
+  // A stopped run is resumed later, and must not end its epoch again; a complete run is not resumed.
   if (!is_complete(state)) return moment_of(state.timestamp) == last_->moment;
-  return has_begun || state.run->weights_version() == last_->weights;  // algorithms may have put others there since
+  return has_begun || state.run->weights_version() == last_->weights;  // algorithms may have changed the weights since
 }
 
 }  // namespace composer::saving

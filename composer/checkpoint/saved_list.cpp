@@ -11,16 +11,16 @@
 namespace composer::saving {
 namespace {
 
-// Versions of weights only grow.
+// Versions of weights only increase.
 bool has_older(const Saved& saved, std::uint64_t weights) { return saved.weights != 0 && saved.weights < weights; }
 
 bool has_name(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// A checkpoint of equal weights is the old one again. Who names all checkpoints alike, or all of an epoch, wants one of
-// them, as does a program that gives a name again; but not in exchange for one that has the best value, or is of this
-// moment.
+// Whether the new checkpoint may replace an old one with the same name. A checkpoint of equal weights is the same one
+// again. Otherwise, replacing is wanted if names do not depend on the moment, or if the program saves under a name
+// again. It may not replace one that may have the best value, or one of this moment.
 bool may_replace(const Saved& old, std::int64_t batch, const Planned& planned, bool may_be_best) {
   if (old.weights != 0 && old.weights == planned.weights && old.fit == planned.fit) return true;
   if (old.by_hand != planned.by_hand) return false;
@@ -106,7 +106,7 @@ SavedList::Choice SavedList::choose_name(const Manifest& manifest, const Planned
   std::string name = manifest.name;
   for (int number = 2;; ++number) {
     const Saved* const there = find(name);
-    // That another run has the first one is an error, which is told when it is written.
+    // If the first name belongs to another run, that is an error, which is reported by the write.
     if (!there && (number == 2 || folder.is_free(name))) return {.name = name, .value = {}};
     if (there && (may_replace(*there, manifest.time.batch, planned, metric_.is_set()) || folder.is_gone(name))) {
       const bool is_same = there->weights != 0 && there->weights == planned.weights;
@@ -138,13 +138,13 @@ void SavedList::plan(const Manifest& manifest, const Planned& planned) {
              .fit = planned.fit};
   for (Entry& one : all_)
     if (one.saved.name == next.name) {
-      next.by_hand = next.by_hand || one.saved.by_hand;  // who asked for it by name still wants it
+      next.by_hand = next.by_hand || one.saved.by_hand;  // the program that saved it by hand still needs it
       one.goes = true;
     }
   plan_ = Plan{.retired = retired_, .number = number_ + 1, .sent = {}};
   std::erase(plan_->retired, next.name);
   all_.push_back({.saved = std::move(next)});
-  if (metric_.is_set() && !metric_.better() && has_value()) return;  // nobody knows the worst: all are kept until then
+  if (metric_.is_set() && !metric_.better() && has_value()) return;  // the worst one is unknown, so all are kept
   const auto better = metric_.is_set() ? std::optional(metric_.better().value_or(Better::HIGHER)) : std::nullopt;
   for (std::string& name : retain(visible(), keep_, better).remove) {
     for (Entry& one : all_) one.goes = one.goes || one.saved.name == name;
@@ -182,7 +182,7 @@ void SavedList::settle(Outcome outcome, std::vector<std::string> undeleted) {
   std::ranges::move(undeleted, std::back_inserter(retired_));
 }
 
-// Those that go stay after all if the write fails.
+// Also adds to entries that are to be removed, because they stay if the write fails.
 void SavedList::add_metrics(std::uint64_t weights, const std::map<std::string, double>& metrics) {
   const double value = metric_.value_in(metrics);
   if (std::isnan(value)) return;
@@ -216,7 +216,7 @@ void SavedList::adopt(const Manifest& resumed) {
 
 void SavedList::count_from(const Manifest& there) { number_ = std::max(number_, there.number); }
 
-// As the list has what it did not know of.
+// The entry for a checkpoint that was not in the list.
 SavedList::Entry SavedList::entry_of(const Manifest& manifest) const {
   return {.saved = {.name = manifest.name,
                     .value = metric_.value_in(manifest.metrics),
@@ -231,7 +231,7 @@ void SavedList::keep_later(const Manifest& by_hand) {
   ids_.push_back(by_hand.id);
 }
 
-// Those of later moments are the oldest, because the run writes them again.
+// Checkpoints of later moments count as the oldest, because the run writes them again.
 void SavedList::adopt_unlisted(const std::vector<Manifest>& unlisted, std::int64_t batch) {
   std::vector<Entry> later, others;
   for (const Manifest& one : unlisted) {
@@ -242,10 +242,11 @@ void SavedList::adopt_unlisted(const std::vector<Manifest>& unlisted, std::int64
   all_.insert(all_.begin(), later.begin(), later.end());
 }
 
-// Checkpoints that are to be deleted, here or in the mirror, are named in it, too: the process may end before they are.
+// Also saves the names of checkpoints that are to be deleted, here or in the mirror, because the process may end before
+// the deletion.
 void SavedList::visit_state(StateVisitor& visit, std::uint64_t weights, std::int64_t batch,
                             std::vector<std::string> undeleted) {
-  std::vector<std::string> saved, by_hand, current;  // current: those that have the weights which are saved with this
+  std::vector<std::string> saved, by_hand, current;  // `current`: those with the weights that are saved with this list
   std::vector<double> values;
   std::vector<std::int64_t> batches;
   for (const Saved& one : visible()) {
@@ -255,7 +256,7 @@ void SavedList::visit_state(StateVisitor& visit, std::uint64_t weights, std::int
     if (one.by_hand) by_hand.push_back(one.name);
     if (weights != 0 && one.weights == weights) current.push_back(one.name);
   }
-  const auto optional = [&](const char* name, auto& value) {  // earlier versions lack it
+  const auto optional = [&](const char* name, auto& value) {  // checkpoints of earlier versions lack it
     if (!visit.is_loading() || visit.has(name)) visit(name, value);
   };
   visit("saved", saved);
@@ -269,7 +270,7 @@ void SavedList::visit_state(StateVisitor& visit, std::uint64_t weights, std::int
   if (visit.is_loading() && !visit.has("current") && !saved.empty() && !batches.empty() && batches.back() == batch)
     current.push_back(saved.back());
   optional("current", current);
-  std::string metric = metric_.name();  // that the values are of
+  std::string metric = metric_.name();  // the metric of the values
   optional("metric", metric);
   std::int64_t number = plan_ ? plan_->number : number_;
   optional("number", number);
@@ -277,7 +278,7 @@ void SavedList::visit_state(StateVisitor& visit, std::uint64_t weights, std::int
   visit("better", better);
   if (!visit.is_loading()) return;
   if (saved.size() != values.size()) throw CheckpointError("checkpoint: saver/values does not match saver/saved");
-  number_ = std::max(number_, number);  // a damaged one that is newer may be there
+  number_ = std::max(number_, number);  // a damaged checkpoint that is newer may exist
   if (metric_.is_set() && !metric_.is_declared() && metric == metric_.name() && better) metric_.prefer(better);
   batches.resize(saved.size(), -1);
   plan_.reset();

@@ -42,7 +42,7 @@ void Saver::wait() {
   writer_.rethrow();
 }
 
-// A mirror may have one that this machine has not. Errors of the disk are told when something is written.
+// With a mirror, a checkpoint may exist only there. Errors of the disk are reported by the write.
 bool Saver::is_gone(const std::string& name) const {
   try {
     return !options().mirror && writer_.files().type(options().folder / name) == FileSystem::Type::NONE;
@@ -100,7 +100,7 @@ void Saver::link_best() {
 
 void Saver::clean_up() {
   wait();
-  list_.drop_plan();  // what it would replace is not to be deleted
+  list_.drop_plan();  // the checkpoints that it would replace are not to be deleted
   const Saved* const best = list_.best();
   list_.set_retired(writer_.clean_up(list_.retired(), best ? best->name : ""));
 }

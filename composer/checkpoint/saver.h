@@ -26,21 +26,21 @@ class COMPOSER_EXPORT Saver {
   // earlier checkpoint is on disk.
   void plan(const Manifest& manifest, const Planned& planned = {});
   void save(Manifest manifest, const StateDict& state);
-  // Before plan(): gives the manifest a name, as SavedList does. Waits as plan() does.
+  // Call before plan(): gives the manifest a name, like SavedList::choose_name(). Waits like plan().
   void choose_name(Manifest& manifest, const Planned& planned);
-  std::string open_parts(int ranks);  // before plan(), as CheckpointWriter does; waits as save() does
-  void rethrow_error();               // of the background write, if that has ended; does not wait
+  std::string open_parts(int ranks);  // call before plan(); see CheckpointWriter. Waits like save()
+  void rethrow_error();               // rethrows if the background write has ended; does not wait
   void wait();                        // returns when everything is on disk; throws the error of the write
 
-  void write_notes();  // wait(), then notes what was added to the list
+  void write_notes();  // calls wait(), then writes notes of the list into manifests
   void link_best();
   void clean_up();  // deletes unfinished and outdated checkpoints that a killed process left
   // Throws ConfigError for a name, run or state that a checkpoint cannot hold. Writes nothing.
   void check_writable(Manifest manifest, const StateDict& state) const;
-  // `weights`: those that are saved with the list, or were loaded with it, at this batch.
+  // `weights`: version of the weights that are saved or were loaded with the list, at this batch.
   void visit_state(StateVisitor& visit, std::uint64_t weights = 0, std::int64_t batch = -1);
-  // Lists what an earlier process of this run has written later than what the run goes on from, at this batch. Throws
-  // FileError.
+  // Adds checkpoints that an earlier process of this run has written after the one from which this process was resumed,
+  // at this batch. Throws FileError.
   std::vector<Manifest> adopt_unlisted(std::int64_t batch);
 
   SavedList& list() { return list_; }
@@ -55,11 +55,12 @@ class COMPOSER_EXPORT Saver {
   CheckpointWriter writer_;
 };
 
-// Reads a checkpoint written by Saver. "model" always exists. Parts of several ranks become one: "optimizer" has the
-// state of all parameters, and on as many ranks as have written it, algorithms and callbacks have that of this rank.
+// Reads a checkpoint written by Saver. "model" always exists. Parts of several ranks are merged: "optimizer" has the
+// state of all parameters. If `ranks` is the number of ranks that wrote the checkpoint, algorithms and callbacks have
+// the state of this rank.
 COMPOSER_EXPORT StateDict load(const Found& checkpoint, int rank = 0, int ranks = 1);
 
-// Reads every byte of it, and throws CheckpointError for damage.
+// Reads every byte of the checkpoint; throws CheckpointError for damage.
 COMPOSER_EXPORT void verify(const Found& checkpoint);
 
 }  // namespace composer::saving

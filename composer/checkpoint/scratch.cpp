@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kRandom = 6;  // characters that make_temporary() appends
+constexpr std::size_t kRandom = 6;  // number of characters that make_temporary() appends
 
 bool is_scratch(const std::string& name, const std::string& prefix) {
   return name.starts_with(prefix) && name.size() == prefix.size() + kRandom &&
@@ -34,17 +34,19 @@ bool is_own(const fs::path& path) {
   return ::lstat(path.c_str(), &there) == 0 && S_ISDIR(there.st_mode) && there.st_uid == ::geteuid();
 }
 
-// Of this process, which has then removed what others have left. Temporary folders may have many entries.
+// Whether this is the first call in this process for the prefix; that call removes the leftovers of other processes. It
+// is done only once, because temporary folders may have many entries.
 bool is_first(const fs::path& parent, const std::string& prefix) {
   static std::mutex mutex;
-  static auto* const seen = new std::set<std::pair<fs::path, std::string>>;  // never destroyed, as threads may use it
+  // Never destroyed: threads may still use it.
+  static auto* const seen = new std::set<std::pair<fs::path, std::string>>;
   const std::lock_guard lock(mutex);
   return seen->insert({fs::absolute(parent), prefix}).second;
 }
 
 }  // namespace
 
-// Another process may take the folder for a leftover between its creation and its locking.
+// Another process may remove the folder as a leftover between its creation and its locking.
 Scratch::Scratch(const fs::path& parent, const std::string& prefix) {
   fs::create_directories(parent);
   if (is_first(parent, prefix)) remove_leftovers(parent, prefix);
@@ -53,7 +55,7 @@ Scratch::Scratch(const fs::path& parent, const std::string& prefix) {
     path_ = util::make_temporary(util::TemporaryKind::FOLDER, parent, prefix);
     lock_ = std::make_unique<util::FileLock>(path_, util::FileLock::Kind::FOLDER);
     if (lock_->state() != State::TAKEN && lock_->state() != State::GONE) return;
-    if (lock_->state() == State::GONE && fs::remove(path_))  // it was there: no file can be opened
+    if (lock_->state() == State::GONE && fs::remove(path_))  // it existed until now: no file can be opened
       throw Error(parent.string(), ": a folder there cannot be opened: ", std::strerror(errno));
   }
 }

@@ -12,8 +12,8 @@ class FileLock;
 namespace composer::saving {
 
 // A new folder PREFIXxxxxxx in `parent`, removed at the end of the scope unless it was renamed. Missing parents are
-// made. Before the first one of a process, folders that killed processes have left under this prefix are removed; a
-// live process locks its own. Where the file system has no locks, they stay.
+// created. Before the first folder of a process is made, folders with this prefix that killed processes have left are
+// removed; running processes lock their folders. On a file system without locks, the left folders stay.
 class COMPOSER_EXPORT Scratch {
  public:
   Scratch(const std::filesystem::path& parent, const std::string& prefix);  // throws Error

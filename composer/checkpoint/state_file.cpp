@@ -24,7 +24,7 @@ using formats::SafetensorsFile;
 constexpr const char* kId = "composer.checkpoint";
 constexpr const char* kState = "composer.state";
 constexpr const char* kTensor = "$tensor";
-constexpr const char* kNumber = "$number";  // one that JSON has not
+constexpr const char* kNumber = "$number";  // key of a number that JSON cannot represent
 
 Json to_json(const StateDict& state, const std::string& path, NamedTensors& tensors);
 
@@ -49,8 +49,8 @@ Json to_json(const StateValue& value, const std::string& path, NamedTensors& ten
   return std::get<std::int64_t>(value);
 }
 
-// A name that begins with $ is written with another $, so that it differs from our own keys. Appends without a search:
-// names of a dict are unique.
+// Writes a name that begins with $ with another $, so that it differs from our own keys. Appends without a search,
+// because the names of a dict are unique.
 Json to_json(const StateDict& state, const std::string& path, NamedTensors& tensors) {
   Json json = Json::object();
   auto& object = json.get_ref<Json::object_t&>();
@@ -65,8 +65,8 @@ Json to_json(const StateDict& state, const std::string& path, NamedTensors& tens
   return json;
 }
 
-// Reads what to_json() wrote. Never recurses and keeps no document beside the result, so a forged file can neither use
-// up the stack nor much memory.
+// Reads the output of to_json(). Never recurses and keeps no document beside the result, so a forged file can exhaust
+// neither the stack nor much memory.
 class StateReader final : public Json::json_sax_t {
  public:
   using TensorOf = std::function<at::Tensor(const std::string& name)>;
@@ -132,8 +132,8 @@ class StateReader final : public Json::json_sax_t {
 
  private:
   struct Object {
-    StateValue* place;  // where it is; valid while it is open, since only the innermost one grows
-    std::string key;    // of the value that comes next
+    StateValue* place;  // address of the value; valid while it is open, because only the innermost one grows
+    std::string key;    // of the next value
   };
 
   [[noreturn]] static void fail(const std::string& what) { throw CheckpointError("its state cannot be read: ", what); }
@@ -159,7 +159,7 @@ const std::string* find_metadata(const formats::Metadata& metadata, std::string_
   return nullptr;
 }
 
-// The file's name begins the texts of errors.
+// Errors begin with the name of the file.
 StateDict read_state(const SafetensorsFile& file, StateReader::TensorOf tensor_of) {
   const std::string* text = find_metadata(file.metadata(), kState);
   if (!text) throw CheckpointError(file.name(), ": has no state");
@@ -192,7 +192,7 @@ SafetensorsFile open_file(const Found& checkpoint, const std::string& name) {
 
 namespace {
 
-// What a file consists of.
+// The contents of a file.
 struct Content {
   NamedTensors tensors;
   formats::Metadata metadata;

@@ -44,7 +44,7 @@ std::vector<Below> walk(const fs::path& folder, FileSystem& files) {
   try {
     if (type == Type::FOLDER || type == Type::LINK) add(folder, files, all);
   } catch (const FileError& error) {
-    if (type != Type::LINK || !error.is_missing()) throw;  // else it leads to no folder
+    if (type != Type::LINK || !error.is_missing()) throw;  // otherwise the link does not lead to a folder
   }
   return all;
 }
