@@ -46,7 +46,7 @@ ActivationStatistics activation_statistics(const at::Tensor& tensor) {
           .max = x.amax(-1).mean()};
 }
 
-// What one forward has shown, in the order in which the layers ran.
+// The activations of one forward pass, in the order in which the layers ran.
 struct ActivationMonitor::Watched {
   struct Shown {
     std::string name;  // "fc1_output.0"
@@ -60,7 +60,7 @@ struct ActivationMonitor::Watched {
         }) {}
 
   void add(const std::string& layer, LayerWatch::Side side, const at::Tensor& tensor) {
-    // What is recorded has no values yet, and would be computed again in every batch.
+    // While a graph is recorded, tensors have no values yet, and the computation would be repeated in every batch.
     if (is_recording() || !is_normal(tensor)) return;
     if (std::ranges::any_of(ignored, [&](const std::string& part) { return layer.find(part) != std::string::npos; }))
       return;
@@ -99,7 +99,7 @@ bool ActivationMonitor::is_due(const Timestamp& now) const {
 }
 
 void ActivationMonitor::before_forward(const State& state, Logger& logger) {
-  watched_.reset();  // of a forward that has failed
+  watched_.reset();  // left by a forward pass that has failed
   if (logger.empty() || !is_due(state.timestamp)) return;
   last_batch_.set(state.timestamp.batch);
   watched_ = std::make_unique<Watched>(*state.model, options_.ignore_module_types);

@@ -21,21 +21,22 @@ struct ActivationMonitorOptions {
   std::vector<std::string> ignore_module_types = {};
 };
 
-// Four numbers of a tensor [..., C], each a mean over all its rows of C elements.
+// Four statistics of a tensor [..., C], each a mean over all rows of C elements.
 struct ActivationStatistics {
-  at::Tensor l2_norm;   // the norm of a row
-  at::Tensor average;   // its mean
-  at::Tensor kurtosis;  // E[(x - mean)^4] / E[(x - mean)^2]^2; 3 for normally distributed numbers, 1 is the least
-  at::Tensor max;       // its maximum
+  at::Tensor l2_norm;  // of the L2 norms of the rows
+  at::Tensor average;  // of the means of the rows
+  // Of E[(x - mean)^4] / E[(x - mean)^2]^2 of the rows; 3 for normally distributed numbers; at least 1.
+  at::Tensor kurtosis;
+  at::Tensor max;  // of the maxima of the rows
 };
-// Of any floating-point tensor with elements; 0-d floats on its device, without gradients.
+// Accepts any floating-point tensor with elements; returns 0-d floats on its device, without gradients.
 COMPOSER_EXPORT ActivationStatistics activation_statistics(const at::Tensor& tensor);
 
-// Logs in the first microbatch of each batch that is due, or of each epoch, how the activations of the model are
-// distributed: activations/<statistic>/<layer>_input.0 and activations/<statistic>/<layer>_output.0, where the
-// statistic is l2_norm, average, kurtosis or max, and a layer is a module with parameters or buffers of its own, which
-// is recognised by the operators that use them. The numbers are computed while forward runs and stay on the device.
-// Throws ConfigError from the constructor.
+// Logs how the activations of the model are distributed, in the first microbatch of each batch that is due, or of each
+// epoch: activations/<statistic>/<layer>_input.0 and activations/<statistic>/<layer>_output.0, where the statistic is
+// l2_norm, average, kurtosis or max. A layer is a module with parameters or buffers of its own, which is recognised by
+// the operators that use them. The numbers are computed during the forward pass and stay on the device. The constructor
+// throws ConfigError for invalid options.
 class COMPOSER_EXPORT ActivationMonitor final : public Callback {
  public:
   explicit ActivationMonitor(ActivationMonitorOptions options = {});
@@ -54,10 +55,10 @@ class COMPOSER_EXPORT ActivationMonitor final : public Callback {
   bool is_due(const Timestamp& now) const;
 
   ActivationMonitorOptions options_;
-  LastBatch last_batch_;              // in which something was logged
-  std::unique_ptr<Watched> watched_;  // during a forward that is due
-  bool has_shown_ = false;            // some batch that was due
-  bool has_told_ = false;             // that a later one has not
+  LastBatch last_batch_;              // the last batch in which something was logged
+  std::unique_ptr<Watched> watched_;  // set during a forward pass that is due
+  bool has_shown_ = false;            // whether any batch that was due has shown activations
+  bool has_told_ = false;             // whether a warning was given that a later batch has shown none
 };
 
 }  // namespace composer::callbacks

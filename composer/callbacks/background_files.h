@@ -11,19 +11,20 @@
 
 namespace composer::callbacks {
 
-// Files that a thread of its own writes, in order, while training goes on. Failures become warnings of the thread that
-// trains, where the user's handler of warnings is: at the next call, or when everything is waited for.
+// Files that a background thread writes, in order, while training continues. Failures become warnings on the training
+// thread, where the user's warning handler is set: at the next call, or in wait().
 class BackgroundFiles {
  public:
-  // May choose another path than was asked for, which a failure then names.
+  // Writes a file. May change the path; a warning of a failure then names the new one.
   using Write = std::function<void(std::filesystem::path& path)>;
-  using Lost = std::function<std::string(const std::string& path)>;  // what is told of a file that was not written
+  // Returns the warning for a file that was not written.
+  using Lost = std::function<std::string(const std::string& path)>;
 
-  // `capacity` >= 1: files that wait; while there are as many, send() waits, too.
+  // `capacity` >= 1: maximum number of queued files; send() waits while the queue is full.
   BackgroundFiles(std::size_t capacity, Lost lost);
 
   void send(std::filesystem::path path, Write write);
-  void wait();  // until all that were sent are written or lost
+  void wait();  // returns when all files that were sent are written or lost
 
  private:
   struct Job {
@@ -36,7 +37,7 @@ class BackgroundFiles {
   const Lost lost_;
   std::mutex mutex_;
   std::vector<std::string> failures_;
-  util::BackgroundQueue<Job> queue_;  // the last, because its thread uses the others
+  util::BackgroundQueue<Job> queue_;  // declared last, because its thread uses the other members
 };
 
 }  // namespace composer::callbacks

@@ -58,7 +58,7 @@ void CheckpointSaver::visit_state(StateVisitor& visit) {
   if (!visit.is_loading()) {
     Memory now = memory();
     now.visit_state(visit);
-  } else if (visit.is_of_this_run()) {  // those of another one are not ours to delete
+  } else if (visit.is_of_this_run()) {  // checkpoints of another run must not be deleted
     before_.visit_state(visit);
   }
 }
@@ -94,23 +94,23 @@ void CheckpointSaver::open(const State& state) {
 }
 
 void CheckpointSaver::init(const State&, Logger&) {
-  saver_.reset();  // of another trainer
+  saver_.reset();  // may be left from another trainer
   before_ = {};
   absolute_folder_ = util::absolute_format(options_.folder);
 }
 
-// Until the fit the program may set others.
+// The program may still set other weights before the fit.
 void CheckpointSaver::after_load(const State& state, Logger&) {
   if (state.run) loaded_weights_ = state.run->weights_version();
 }
 
 void CheckpointSaver::fit_start(const State& state, Logger&) {
-  if (state.rank != 0) return;  // rank 0 saves for all
+  if (state.rank != 0) return;  // rank 0 saves for all ranks
   open(state);
   saver_->prepare(state);
 }
 
-// What was measured since the last step, before the weights change.
+// Takes values measured since the last step, before the weights change.
 void CheckpointSaver::batch_start(const State& state, Logger&) {
   if (saver_) saver_->measured().before_step(state);
 }
@@ -150,7 +150,7 @@ void CheckpointSaver::eval_standalone_end(const State&, Logger&) {
   write_measured();
 }
 
-// Outside of a fit: the process may end before the next checkpoint.
+// Writes the values outside of a fit, because the process may end before the next checkpoint.
 void CheckpointSaver::write_measured() {
   if (saver_ && !saver_->schedule().in_fit() && saver_->list().has_notes()) saver_->finish();
 }
@@ -159,7 +159,7 @@ void CheckpointSaver::eval_standalone_start(const State&, Logger&) { in_call_ = 
 void CheckpointSaver::predict_start(const State&, Logger&) { in_call_ = true; }
 void CheckpointSaver::predict_end(const State&, Logger&) { in_call_ = false; }
 
-// FIT_END does not come, unless it is an eval() or predict() that has failed between two steps.
+// FIT_END is not fired after an error, unless an eval() or predict() has failed between two steps.
 void CheckpointSaver::run_fails(const std::exception_ptr&, const State&, Logger&) {
   if (!std::exchange(in_call_, false) && saver_) saver_->end_fit();
 }

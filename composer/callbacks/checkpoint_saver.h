@@ -50,8 +50,8 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback, public ErrorWatch
   void check_fit(const FitOutline& fit, const State& state) const override;
   void run_fails(const std::exception_ptr& error, const State& state, Logger& logger) override;
 
-  // Paths of the checkpoints that this run has written and not deleted, in the order in which they were written; the
-  // last may be in flight. On rank 0: the others write none.
+  // Paths of the checkpoints that this run has written and not deleted, in the order of writing; the last may still be
+  // being written. On rank 0 only; other ranks write none.
   std::vector<std::string> saved_checkpoints() const;
 
  private:
@@ -68,12 +68,13 @@ class COMPOSER_EXPORT CheckpointSaver final : public Callback, public ErrorWatch
 
   CheckpointSaverOptions options_;
   std::unique_ptr<saving::RunSaver> saver_;  // null until a fit has begun
-  const Run* run_ = nullptr;                 // null until then; of the trainer, which outlives the saver
-  std::string folder_;                       // as the options name it
-  std::string absolute_folder_;              // at INIT, with its placeholders
+  const Run* run_ = nullptr;                 // the trainer's, which outlives the saver; null until a fit has begun
+  std::string folder_;                       // as in the options
+  std::string absolute_folder_;              // from INIT on, with placeholders replaced
   Memory before_;
-  std::uint64_t loaded_weights_ = 0;  // those of the trainer's checkpoint, as state.run->weights_version()
-  bool in_call_ = false;              // of eval() or predict()
+  // Version of the weights of the trainer's checkpoint, as in state.run->weights_version().
+  std::uint64_t loaded_weights_ = 0;
+  bool in_call_ = false;  // during eval() or predict()
 };
 
 }  // namespace composer::callbacks

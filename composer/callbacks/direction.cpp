@@ -18,7 +18,7 @@ void check_monitor(const char* who, const std::string& label, const std::string&
 bool is_judged(const State& state) { return !state.run || !(state.run->interrupted() || state.run->pauses()); }
 
 bool is_judged(const State& state, const std::string& label, const std::string& monitor) {
-  const bool is_known = state.metrics.find(label, monitor) != nullptr;  // else who judges says so
+  const bool is_known = state.metrics.find(label, monitor) != nullptr;  // otherwise the callback itself reports that
   return is_judged(state) && (!is_known || state.metrics.is_current(label, monitor));
 }
 

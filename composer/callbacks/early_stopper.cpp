@@ -52,14 +52,15 @@ void EarlyStopper::batch_end(const State& state, Logger&) {
 
 void EarlyStopper::judge(const State& state) {
   const auto& [monitor, label, better, min_delta, patience] = options_;
-  if (state.dataloader_label != label) return;  // of another loader: this metric is not fresh
+  if (state.dataloader_label != label) return;  // after another loader, this metric is not fresh
   const double value = state.metrics.at(label, monitor);
   if (!is_better_known_) ask_direction(state);
 
   const Timestamp& now = state.timestamp;
-  if (!best_at_ || now.batch < best_at_->batch) best_at_ = now;  // counting has begun, or begun again
+  // Counting begins, or begins again after a reset of time.
+  if (!best_at_ || now.batch < best_at_->batch) best_at_ = now;
   const double gain = (better_ == Better::HIGHER ? 1 : -1) * (value - best_.value_or(NAN));
-  if (!std::isnan(value) && !(gain <= min_delta)) {  // negated: the first number has no best to beat
+  if (!std::isnan(value) && !(gain <= min_delta)) {  // negated, because there is no best value for the first one
     best_ = value;
     best_at_ = now;
   } else if (now.get(patience.unit()) - best_at_->get(patience.unit()) > patience) {
@@ -68,7 +69,7 @@ void EarlyStopper::judge(const State& state) {
   }
 }
 
-// A best value that was restored is none in the other direction.
+// A best value that was loaded does not count if the direction has changed.
 void EarlyStopper::ask_direction(const State& state) {
   const Better better = direction("EarlyStopper", options_.better, state, options_.dataloader_label, options_.monitor);
   if (better_ && *better_ != better) best_.reset();
@@ -89,7 +90,7 @@ void EarlyStopper::visit_state(StateVisitor& visit) {
   visit("best_at", best_at_);
 }
 
-// Its evaluation is still to come, and a run that is paused may evaluate later.
+// At this event the last evaluation is still to come, and a paused run may be evaluated later.
 void EarlyStopper::fit_end(const State& state, Logger&) { has_trained_ = has_trained_ || is_judged(state); }
 
 void EarlyStopper::close(const State& state, Logger&) {

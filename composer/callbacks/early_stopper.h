@@ -12,7 +12,7 @@ namespace composer::callbacks {
 struct EarlyStopperOptions {
   std::string monitor = {};           // required: name of the metric, without its label
   std::string dataloader_label = {};  // required: "train", or the label of an evaluator
-  std::optional<Better> better = {};  // unset: as declared by the metric, else by its name
+  std::optional<Better> better = {};  // unset: as declared by the metric, otherwise by its name
   double min_delta = 0;               // >= 0; improvements of min_delta or less do not count
   Time patience = "1ep";              // >= 0, in epochs or batches
 };
@@ -41,9 +41,9 @@ class COMPOSER_EXPORT EarlyStopper final : public Callback {
   void ask_direction(const State& state);
 
   EarlyStopperOptions options_;
-  std::optional<Better> better_;  // of best_
-  bool is_better_known_ = false;  // else better_ is what an earlier process has found
-  bool has_trained_ = false;      // a fit has ended, and was not only paused
+  std::optional<Better> better_;  // the direction of best_
+  bool is_better_known_ = false;  // false: better_ was determined by an earlier process
+  bool has_trained_ = false;      // whether a fit has ended that was not only paused
   std::optional<double> best_;
   std::optional<Timestamp> best_at_;  // time of the best value, or of the first check without one
 };

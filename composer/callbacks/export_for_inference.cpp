@@ -38,7 +38,7 @@ std::vector<std::string> names_of(const ExportForInferenceOptions& options, cons
   return names;
 }
 
-// A recording needs no more than a few samples, if all tensors have one row for each.
+// Reduces the sample to a few rows, which is enough for a recording, if all tensors have one row per sample.
 Batch few_samples(const Batch& sample) {
   constexpr std::int64_t kEnough = 4;
   std::int64_t samples = -1;
@@ -67,7 +67,7 @@ TracedFunction function_of(Model& model, const std::vector<std::string>& names, 
   return function;
 }
 
-// The first tensor that the program gives for these inputs.
+// The first tensor that the program returns for these inputs.
 at::Tensor run(torch::jit::Module& program, const TracedFunction::Tensors& inputs) {
   std::vector<c10::IValue> values;
   for (const at::Tensor& input : inputs) values.emplace_back(input.to(at::kCPU));
@@ -75,7 +75,7 @@ at::Tensor run(torch::jit::Module& program, const TracedFunction::Tensors& input
   return result.isTensor() ? result.toTensor() : result.toTuple()->elements()[0].toTensor();
 }
 
-// A program that has fixed the number of samples is a surprise for its users.
+// Warns if the recorded program works only for the number of samples in the recording, which users would not expect.
 void check_other_sizes(const std::string& program, const TracedFunction& function) {
   TracedFunction::Tensors fewer;
   for (const at::Tensor& example : function.examples) {
@@ -88,7 +88,7 @@ void check_other_sizes(const std::string& program, const TracedFunction& functio
       torch::jit::Module loaded = torch::jit::load(file, at::kCPU);
       const at::Tensor expected = function.call(fewer).front().to(at::kCPU), got = run(loaded, fewer);
       return got.sizes() == expected.sizes() && at::allclose(got, expected, 1e-3, 1e-5, /*equal_nan=*/true);
-    } catch (const std::exception&) {  // it does not run
+    } catch (const std::exception&) {  // the program does not run
       return false;
     }
   }();
@@ -126,7 +126,7 @@ void ExportForInferenceCallback::init(const State&, Logger&) {
   path_ = util::absolute_format(options_.save_path);
 }
 
-// What would be wrong at the end of training is wrong now.
+// Reports now what would otherwise be an error at the end of training.
 void ExportForInferenceCallback::fit_start(const State& state, Logger&) {
   if (state.rank != 0) return;
   if (options_.save_format == ExportFormat::TORCHSCRIPT) formats::check_locale_for_torch_script();
@@ -145,7 +145,7 @@ void ExportForInferenceCallback::after_dataloader(const State& state, Logger&) {
   sample_ = few_samples(sample_);
 }
 
-// A run that is complete has no batch when it is started again.
+// The sample is saved because a complete run has no batch when it is resumed.
 void ExportForInferenceCallback::visit_state(StateVisitor& visit) {
   std::map<std::string, at::Tensor> sample;
   if (options_.sample_input.empty())

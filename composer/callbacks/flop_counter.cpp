@@ -32,10 +32,10 @@ std::int64_t product(const Shape& shape, std::size_t from = 0) {
   return product;
 }
 
-// Of [..., m, k] and [..., k, n].
+// The product of [..., m, k] and [..., k, n].
 std::int64_t matrices(const Shape& a, const Shape& b) { return a.empty() || b.empty() ? 0 : 2 * product(a) * b.back(); }
 
-// `positions`: the shape of the side whose positions each see the whole filter: the outputs, or the inputs if
+// `positions`: the shape of the tensor whose positions each use the whole filter: the output, or the input if
 // transposed.
 std::int64_t filters(const Shape& positions, const Shape& weight) {
   return positions.empty() ? 0 : 2 * positions[0] * product(positions, 2) * product(weight);
@@ -64,7 +64,7 @@ std::int64_t convolution_backward(Inputs inputs) {
          (static_cast<int>(mask[0]) + static_cast<int>(mask[1]));
 }
 
-// Of queries and keys, and of the result with values, which have the shapes [batch, heads, length, size].
+// The products of queries and keys, and of the result with values; all have the shapes [batch, heads, length, size].
 struct Attention {
   explicit Attention(Inputs inputs, std::size_t from) {
     const Shape q = shape_of(inputs[from]), k = shape_of(inputs[from + 1]), v = shape_of(inputs[from + 2]);
@@ -78,7 +78,7 @@ std::int64_t attention(Inputs inputs) {
   const Attention one(inputs, 0);
   return one.scores + one.values;
 }
-// Behind grad_output. The scores are computed again.
+// The arguments follow grad_output. The scores are computed again.
 std::int64_t attention_backward(Inputs inputs) {
   const Attention one(inputs, 1);
   return 3 * one.scores + 2 * one.values;
@@ -128,7 +128,7 @@ const std::unordered_map<std::string_view, Formula>& formulas() {
   return all;
 }
 
-// An operator that another one calls is part of that.
+// Only the outermost operator is counted; an operator that it calls is part of it.
 thread_local int depth = 0;
 struct Counted final : at::ObserverContext {};
 
@@ -158,7 +158,7 @@ std::int64_t FlopCounter::stop() {
   return flops_;
 }
 
-// Backward passes on other threads have the callback of the thread that called them.
+// Backward passes on other threads use the callback of the thread that called them.
 std::unique_ptr<at::ObserverContext> FlopCounter::begin(const at::RecordFunction& function) {
   FlopCounter* counter = active;
   if (!counter) return nullptr;

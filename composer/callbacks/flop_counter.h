@@ -7,10 +7,10 @@
 
 namespace composer::callbacks {
 
-// Counts matrix products, convolutions, attention and LSTMs as PyTorch's FlopCounterMode does, which however leaves
-// LSTMs out and counts grouped convolutions as if they had one group: a product and a sum are two operations, and
-// masked elements count like others. Counts what this thread calls between start() and stop(), and the backward passes
-// of that on any thread. One counter counts at a time in a process.
+// Counts matrix products, convolutions, attention and LSTMs in the way of PyTorch's FlopCounterMode, except that that
+// one omits LSTMs and counts grouped convolutions as if they had one group. A product and a sum count as two
+// operations, and masked elements count like others. Counts the operators that this thread calls between start() and
+// stop(), and their backward passes on any thread. Only one counter in a process counts at a time.
 class FlopCounter {
  public:
   FlopCounter() = default;
@@ -18,9 +18,9 @@ class FlopCounter {
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;
 
-  bool start();  // from 0, also if it counts already. False: another counter counts
+  bool start();  // restarts from 0 if it is already counting. False: another counter is counting
   bool counts() const { return active.load(std::memory_order_relaxed) == this; }
-  std::int64_t stop();  // what was counted
+  std::int64_t stop();  // returns the count
 
  private:
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function);

@@ -34,7 +34,7 @@ std::string numbers(const TokenList& tokens) {
   return text;
 }
 
-// "1 2 3; 4 5"
+// Parses "1 2 3; 4 5".
 std::vector<TokenList> parse_prompts(const std::string& text) {
   std::vector<TokenList> prompts;
   util::InText parts(text);
@@ -48,7 +48,7 @@ std::vector<TokenList> parse_prompts(const std::string& text) {
   return prompts;
 }
 
-// Texts of several prompts at once.
+// Generates the texts of several prompts at once.
 class SampleWriter {
  public:
   SampleWriter(Model& model, const GenerateOptions& options, at::Device device, std::span<const TokenList> prompts)
@@ -68,7 +68,7 @@ class SampleWriter {
     if (!options.stop_tokens.empty()) stops_ = at::tensor(options.stop_tokens, at::kLong).to(device);
   }
 
-  // The new tokens of each prompt.
+  // Returns the new tokens of each prompt.
   std::vector<TokenList> write() {
     const at::Tensor before = lengths_.to(at::kCPU);
     for (std::int64_t i = 0; i < options_.max_new_tokens; ++i) {
@@ -85,7 +85,7 @@ class SampleWriter {
   }
 
  private:
-  // Of the token after the last of each text, [N, vocabulary]. No text has more than `longest` tokens.
+  // Logits of the token after the last one of each text, [N, vocabulary]. No text has more than `longest` tokens.
   at::Tensor logits(std::int64_t longest) const {
     at::Tensor input = tokens_.narrow(1, 0, longest), last = lengths_ - 1;
     if (options_.context > 0 && longest > options_.context) {
@@ -120,10 +120,11 @@ class SampleWriter {
   Model& model_;
   const GenerateOptions& options_;
   at::Device device_;
-  std::int64_t longest_ = 0;  // of the prompts
-  // [N, tokens], padded with 0 at the end; tokens of each text; whether it has ended.
+  std::int64_t longest_ = 0;  // tokens in the longest prompt
+  // tokens_: [N, tokens], padded with 0 at the end; lengths_: number of tokens of each text; done_: whether it has
+  // ended.
   at::Tensor tokens_, lengths_, done_;
-  at::Tensor stops_;  // undefined: none
+  at::Tensor stops_;  // undefined: no stop tokens
 };
 
 std::vector<Option<GenerateOptions>> generate_options() {
@@ -159,7 +160,7 @@ void Generate::check_fit(const FitOutline& fit, const State& state) const {
 }
 
 void Generate::init(const State&, Logger&) { last_batch_ = {}; }
-// Those of the last texts, if the run goes on. Until the fit the program may set others.
+// After a resume, the weights are those of the last texts. Until the fit the program may set others.
 void Generate::after_load(const State& state, Logger&) {
   if (state.run) weights_ = state.run->weights_version();
 }
@@ -180,7 +181,7 @@ void Generate::generate_if_due(Event event, const State& state, Logger& logger) 
   if (state.rank != 0 || !state.run || !state.previous_timestamp) return;
   if (state.run->interrupted()) return;  // the process is about to end
   const std::int64_t batch = state.timestamp.batch;
-  // Algorithms may have changed the weights since.
+  // Algorithms may have changed the weights since the texts were generated.
   const bool is_outdated = event == Event::FIT_END && state.run->weights_version() != weights_;
   if (batch == last_batch_.number() && !is_outdated) return;
   IntervalMoment moment = state.run->moment(event);

@@ -16,25 +16,26 @@ using TokenList = std::vector<std::int64_t>;
 
 struct GenerateOptions {
   std::vector<TokenList> prompts = {};  // at least one; each of at least one token
-  std::string prompt_tokens = {};       // more of them as text: "1 2 3; 4 5"
+  std::string prompt_tokens = {};       // additional prompts as text: "1 2 3; 4 5"
   Interval interval = "1ep";            // also due when training has reached its max_duration
-  std::int64_t batch_size = 0;          // >= 0; prompts at once; 0: all
+  std::int64_t batch_size = 0;          // number of prompts that run at once; >= 0; 0: all
   std::int64_t max_new_tokens = 32;     // >= 1
-  // 0: the likeliest token is taken. > 0: a token is drawn, from the probabilities of logits / temperature.
+  // 0: takes the likeliest token. > 0: draws a token from the probabilities of logits / temperature.
   double temperature = 0;
-  std::int64_t top_k = 0;      // >= 0; tokens are drawn from the top_k likeliest; 0: from all
+  std::int64_t top_k = 0;      // >= 0; draws from the top_k likeliest tokens; 0: from all
   TokenList stop_tokens = {};  // end a text, and are not part of it
-  std::int64_t context = 0;    // >= 0; the most tokens that the model takes, the last of a text; 0: it has no limit
+  // >= 0; maximum number of tokens that the model takes, the last ones of a text; 0: no limit.
+  std::int64_t context = 0;
   std::string input_key = "input_ids";
   std::function<std::string(const TokenList&)> to_text = {};  // unset: "1 2 3"
 };
 
 // Lets a causal language model continue prompts, and logs the table "generations" with the columns "prompt" and
-// "generation". The model takes int64 [N, T] and its first output is logits [N, T, vocabulary], where those at a
-// position depend on the tokens up to it only: shorter prompts are padded at their end. It runs in evaluation mode with
-// the weights of evaluations, and with random numbers that depend on the seed and the batch only, so training continues
-// as without this callback. Rank 0 does this. Throws ConfigError from the constructor, and DataError for outputs of
-// another shape.
+// "generation". The model takes int64 [N, T] and its first output is logits [N, T, vocabulary]. The logits at a
+// position must depend only on the tokens up to it, because shorter prompts are padded at their end. The model runs in
+// evaluation mode, with the weights of evaluations and with random numbers that depend only on the seed and the batch,
+// so training is not affected. Only rank 0 generates. Throws ConfigError from the constructor, and DataError for
+// outputs of another shape.
 class COMPOSER_EXPORT Generate final : public Callback {
  public:
   explicit Generate(GenerateOptions options);
@@ -55,8 +56,8 @@ class COMPOSER_EXPORT Generate final : public Callback {
   LogTable generations(const State& state) const;
 
   GenerateOptions options_;
-  LastBatch last_batch_;       // at which texts were generated
-  std::uint64_t weights_ = 0;  // the version of those that did
+  LastBatch last_batch_;       // the last batch at which texts were generated
+  std::uint64_t weights_ = 0;  // version of the weights that generated them
 };
 
 }  // namespace composer::callbacks

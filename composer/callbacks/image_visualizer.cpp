@@ -35,7 +35,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One number, or one for each channel, of the type and on the device of the images.
+// A tensor of one number, or of one per channel, with the dtype and device of the images.
 at::Tensor by_channel(const std::vector<double>& values, const at::Tensor& images, std::int64_t channel,
                       const char* option) {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -47,7 +47,7 @@ at::Tensor by_channel(const std::vector<double>& values, const at::Tensor& image
   return at::tensor(values, images.options()).view(shape);
 }
 
-// Neighbors of [N, C, H, W] or [N, H, W, C], unchanged by what happens to the batch later.
+// Converts [N, C, H, W] or [N, H, W, C] into images that later changes of the batch do not affect.
 at::Tensor as_images(const at::Tensor& inputs, const ImageVisualizerOptions& options) {
   at::Tensor images = inputs.detach().slice(0, 0, options.num_images);
   const std::int64_t channel = options.channels_last ? 3 : 1;
@@ -69,7 +69,7 @@ at::Tensor as_images(const at::Tensor& inputs, const ImageVisualizerOptions& opt
   return images;
 }
 
-// [N, H, W] of whole numbers: given so, or as the greatest of [N, classes, H, W].
+// Returns [N, H, W] of class numbers: the tensor itself, or the class with the largest value of [N, classes, H, W].
 at::Tensor as_classes(const at::Tensor& values, const char* what, std::int64_t count) {
   if (values.dim() != 3 && values.dim() != 4)
     throw DataError("ImageVisualizer: segmentation needs ", what, " of shape [N, H, W] or [N, classes, H, W], got ",
@@ -111,9 +111,9 @@ std::vector<Option<ImageVisualizerOptions>> image_visualizer_options() {
 
 }  // namespace
 
-// The least and the greatest value of images that were shown. A device answers later.
+// The smallest and largest value of the images that were shown. A device returns them later.
 struct ImageVisualizer::Range {
-  static constexpr float kOvershoot = 0.1F;  // as interpolation makes; it changes no image much
+  static constexpr float kOvershoot = 0.1F;  // as by interpolation; it barely changes an image
 
   void ask(const at::Tensor& images, const std::string& name) {
     if (is_asked || !images.is_floating_point()) return;
@@ -132,7 +132,7 @@ struct ImageVisualizer::Range {
     arrived->record(c10::impl::VirtualGuardImpl(both.device().type()).getStream(both.device()));
   }
 
-  // Whether it has warned.
+  // Returns whether it has warned.
   bool tell(const ImageVisualizerOptions& options) {
     if (!is_asked || (arrived && !arrived->query())) return false;
     is_asked = false;
@@ -147,12 +147,12 @@ struct ImageVisualizer::Range {
   }
 
   bool is_asked = false;
-  std::string key;  // of what is asked
+  std::string key;  // of the requested images
   at::Tensor values;
-  std::optional<c10::Event> arrived;  // unset: at once
+  std::optional<c10::Event> arrived;  // unset: available at once
 };
 
-// Files of grids, written by a background thread.
+// Writes grids to files on a background thread.
 struct ImageVisualizer::Files {
   explicit Files(fs::path where)
       : folder(std::move(where)),
@@ -224,7 +224,7 @@ void ImageVisualizer::tell_range() {
   if (range_ && range_->tell(options_)) range_.reset();
 }
 
-// Rank 0's alone, so that one file is written by one process.
+// Shows the images of rank 0 only, so that one process writes a file.
 void ImageVisualizer::show(const State& state, const std::string& key, const std::string& file, Logger& logger) {
   if (state.rank != 0) return;
   const at::Tensor& inputs = state.batch.at(options_.input_key);

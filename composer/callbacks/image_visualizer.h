@@ -12,8 +12,8 @@
 namespace composer::callbacks {
 
 enum class ImageMode : std::uint8_t {
-  INPUT,        // the images that go into the model
-  SEGMENTATION  // with the masks "prediction" and "ground_truth"
+  INPUT,        // the inputs of the model
+  SEGMENTATION  // the inputs with the masks "prediction" and "ground_truth"
 };
 
 struct ImageVisualizerOptions {
@@ -21,19 +21,19 @@ struct ImageVisualizerOptions {
   ImageMode mode = ImageMode::INPUT;
   std::int64_t num_images = 8;                             // >= 1; a smaller microbatch gives fewer
   bool channels_last = false;                              // the inputs are [N, H, W, C] instead of [N, C, H, W]
-  std::string input_key = "input", target_key = "target";  // of the batch
-  // How the inputs were normalized, (x - mean) / stddev with x from 0 to 1: one number, or one for each channel. Undone
-  // before they are logged. Empty: they were not. stddev > 0.
+  std::string input_key = "input", target_key = "target";  // entries of the batch
+  // How the inputs were normalized: (x - mean) / stddev with x from 0 to 1; one number, or one per channel. The
+  // normalization is undone before images are logged. Empty: not normalized. stddev > 0.
   std::vector<double> mean = {}, stddev = {};
-  bool rescale = false;     // the least value of each image becomes 0 and the greatest 1
-  std::string folder = {};  // of PNG files; placeholders as in the names of checkpoints. Empty: none are written
+  bool rescale = false;     // scales each image so that its smallest value becomes 0 and its largest 1
+  std::string folder = {};  // for PNG files; placeholders as in the names of checkpoints. Empty: no files are written
 };
 
-// Logs images of the first microbatch of each batch that is due as Images/Train, and those of the first microbatch of
-// each evaluation as Images/Eval, or Images/Eval/<label> if the label is not "eval". With a folder, writes each of
-// these as a grid in one PNG file. Inputs that are not [N, C, H, W] or [N, H, W] are passed over, with a warning.
-// Values below 0 or above 1 are shown as black or white, with a warning. Throws ConfigError from the constructor, and
-// DataError for images or masks that cannot be shown.
+// Logs images of the first microbatch of each batch that is due as Images/Train, and images of the first microbatch of
+// each evaluation as Images/Eval, or Images/Eval/<label> if the label is not "eval". With a folder, also writes them as
+// a grid in a PNG file. Inputs that are not [N, C, H, W] or [N, H, W] are skipped, with a warning. Values below 0 or
+// above 1 are shown as black or white, with a warning. Throws ConfigError from the constructor, and DataError for
+// images or masks that cannot be shown.
 class COMPOSER_EXPORT ImageVisualizer final : public Callback {
  public:
   explicit ImageVisualizer(ImageVisualizerOptions options = {});
@@ -60,8 +60,8 @@ class COMPOSER_EXPORT ImageVisualizer final : public Callback {
 
   ImageVisualizerOptions options_;
   bool due_ = false, eval_due_ = false;
-  bool has_warned_ = false;       // of inputs that are not images
-  std::unique_ptr<Range> range_;  // null once it was found that values are not from 0 to 1
+  bool has_warned_ = false;       // about inputs that are not images
+  std::unique_ptr<Range> range_;  // null once values outside of 0 to 1 were found
   std::unique_ptr<Files> files_;  // null without a folder
 };
 

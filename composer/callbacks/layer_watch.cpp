@@ -46,7 +46,7 @@ class LayerFinder final : public OperatorWatch::Listener {
   void end(const OperatorCall& call) override {
     if (!call.is_node && inside_ && inside_->depth == depth_) {
       for (const at::Tensor& output : call.outputs) {
-        if (!inside_->works) {  // a view or another form of the weights
+        if (!inside_->works) {  // the result is a view or another form of the weights
           kept_.push_back(output);
           weights_.try_emplace(memory_of(output), inside_->layer);
         } else if (output.is_floating_point() && !weights_.contains(memory_of(output))) {
@@ -61,9 +61,9 @@ class LayerFinder final : public OperatorWatch::Listener {
 
  private:
   struct Inside {
-    int depth;  // of the operator that has the weights
+    int depth;  // depth of the operator that uses the weights
     std::string layer;
-    bool works;  // on other tensors than weights
+    bool works;  // whether an operator uses tensors other than weights
   };
 
   void add(const std::string& name, const at::Tensor& tensor) {
@@ -72,7 +72,7 @@ class LayerFinder final : public OperatorWatch::Listener {
       weights_.try_emplace(memory, dot == std::string::npos ? std::string() : name.substr(0, dot));
   }
 
-  // An embedding works on classes.
+  // Whether the operator uses indices: an embedding does.
   bool has_indices(const OperatorCall& call) const {
     for (const at::Tensor& tensor : call.inputs)
       if (!tensor.is_floating_point() && !weights_.contains(memory_of(tensor))) return true;
@@ -80,10 +80,10 @@ class LayerFinder final : public OperatorWatch::Listener {
   }
 
   LayerWatch::Report report_;
-  std::unordered_map<const void*, std::string> weights_;  // by their memory, which their views share
-  std::vector<at::Tensor> kept_;                          // so that their addresses stay theirs
+  std::unordered_map<const void*, std::string> weights_;  // by the address of their memory, which views share
+  std::vector<at::Tensor> kept_;                          // keeps the memory, so that addresses are not reused
   std::optional<Inside> inside_;
-  std::string running_ = "?";  // the last layer that has begun
+  std::string running_ = "?";  // the last layer that began
   int depth_ = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What goes into the layers of a model and what comes out of them, told by the operators that use their weights.
-// Internal to ActivationMonitor.
+// Reports the inputs and outputs of the layers of a model, recognised by the operators that use their weights. Internal
+// to ActivationMonitor.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,9 +14,9 @@ class Module;
 
 namespace composer::callbacks {
 
-// While it exists, reports each layer of the model that runs on this thread: its name, the first floating-point tensor
-// that it works on, and what the last operator with its weights returns. A layer is a module with parameters or buffers
-// of its own. Reports come while the forward pass is in progress, so that nothing has been written into the tensors.
+// During its lifetime, reports each layer of the model that runs on this thread: its name, the first floating-point
+// tensor that it processes, and the result of the last operator with its weights. A layer is a module with parameters
+// or buffers of its own. Reports are made during the forward pass, before anything can be written into the tensors.
 class LayerWatch {
  public:
   enum class Side : std::uint8_t { INPUT, OUTPUT };

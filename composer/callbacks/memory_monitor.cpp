@@ -15,7 +15,7 @@
 namespace composer::callbacks {
 namespace {
 
-// As Composer's table, and in its order.
+// The entries of Composer's table, in its order.
 std::vector<std::pair<std::string, std::string>> composers_keys() {
   return {{"allocated_bytes.all.current", "current_allocated_mem"},
           {"active_bytes.all.current", "current_active_mem"},
@@ -84,9 +84,9 @@ struct MemoryMonitor::Impl {
 
   const MemoryMonitorOptions options;
   std::int64_t interval;
-  std::vector<Logged> logged;  // of a device
+  std::vector<Logged> logged;  // statistics of a device
   ProcessMemoryReader process;
-  std::vector<LogEntry> records;  // kept for its memory
+  std::vector<LogEntry> records;  // reuses its memory
 };
 
 MemoryMonitor::MemoryMonitor(MemoryMonitorOptions options)
@@ -100,7 +100,7 @@ void MemoryMonitor::init(const State& state, Logger&) {
 }
 
 void MemoryMonitor::after_train_batch(const State& state, Logger& logger) {
-  if (logger.empty() || (state.timestamp.batch + 1) % impl_->interval != 0) return;  // not counted yet
+  if (logger.empty() || (state.timestamp.batch + 1) % impl_->interval != 0) return;  // this batch is not counted yet
   impl_->records.clear();
   if (auto* const allocator = device_support(state.device.type()).allocator(state.device))
     impl_->log_device(*allocator, state.device, logger);

@@ -67,7 +67,7 @@ struct MemorySnapshot::Impl {
   }
 
   MemorySnapshotOptions options;
-  std::string folder;  // absolute, with its placeholders
+  std::string folder;  // absolute, with placeholders replaced
   std::unique_ptr<AllocatorHistory> source;
   std::int64_t skipped = 0;
   bool recording = false, done = false;

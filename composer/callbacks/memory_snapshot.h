@@ -15,7 +15,7 @@ class AllocatorHistory;
 namespace composer::callbacks {
 
 struct MemorySnapshotOptions {
-  std::int64_t skip_batches = 1;      // batches before the recording; >= 0
+  std::int64_t skip_batches = 1;      // number of batches before the recording; >= 0
   Time interval = "3ba";              // length of the recording, in any unit but dur; > 0
   std::int64_t max_entries = 100000;  // of the history; >= 1
   // Folder and file, without its suffix; placeholders as in the names of checkpoints.
@@ -25,8 +25,8 @@ struct MemorySnapshotOptions {
   bool overwrite = false;  // false: snapshots of another run in the folder are an error
 };
 
-// Records the history of the CUDA caching allocator once in a trainer's life, writes it as a pickle and hands the file
-// to the loggers. On other devices a warning says that nothing is recorded. Failures are warnings.
+// Records the history of the CUDA caching allocator once in a trainer's life, writes it as a pickle and sends the file
+// to the loggers. On other devices it warns that nothing is recorded. Failures are warnings.
 class COMPOSER_EXPORT MemorySnapshot final : public Callback {
  public:
   explicit MemorySnapshot(MemorySnapshotOptions options = {});

@@ -70,7 +70,7 @@ std::string_view next_part(std::string_view& rest) {
   return part;
 }
 
-// "VmRSS:      1234 kB" -> bytes.
+// Converts "VmRSS:      1234 kB" into bytes.
 std::optional<std::int64_t> field_of(std::string_view status, std::string_view name) {
   std::size_t at = status.find(name);
   if (at == std::string_view::npos) return std::nullopt;
@@ -88,7 +88,7 @@ std::string_view read_again(int descriptor, Text& text) {
   return {text.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
 }
 
-// Bytes.
+// The peak resident size in bytes.
 std::int64_t peak_in_usage() {
   rusage usage{};
   return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss * 1024 : 0;
@@ -139,7 +139,7 @@ ProcessMemoryReader::ProcessMemoryReader() : statm_("/proc/self/statm"), status_
 std::optional<ProcessMemory> ProcessMemoryReader::read() {
   Text text;
   std::string_view rest = read_again(statm_.descriptor, text);
-  rest.remove_prefix(std::min(rest.find(' ') + 1, rest.size()));  // the size of the address space
+  rest.remove_prefix(std::min(rest.find(' ') + 1, rest.size()));  // skips the size of the address space
   std::int64_t pages = 0;
   if (std::from_chars(rest.data(), rest.data() + rest.size(), pages).ec != std::errc()) return std::nullopt;
   static const std::int64_t page = sysconf(_SC_PAGESIZE);

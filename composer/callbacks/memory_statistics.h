@@ -1,4 +1,4 @@
-// What MemoryMonitor logs, without a trainer. Internal.
+// The values that MemoryMonitor logs, computed without a trainer. Internal.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace composer::callbacks {
 
-// One of the statistics that torch.cuda.memory_stats() lists, by its name there.
+// One of the statistics that torch.cuda.memory_stats() lists, by its name in that list.
 struct DeviceStatistic {
   using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
   using StatArray = c10::CachingAllocator::StatArray;
@@ -23,11 +23,12 @@ struct DeviceStatistic {
   bool in_bytes = false;
 
  private:
-  std::int64_t DeviceStats::*count_ = nullptr;  // exactly one of the three is set
+  // Null if the statistic is not a count; exactly one of the three pointers is set.
+  std::int64_t DeviceStats::*count_ = nullptr;
   Stat DeviceStats::*single_ = nullptr;
   StatArray DeviceStats::*array_ = nullptr;
-  std::size_t pool_ = 0;                // in array_
-  std::int64_t Stat::*part_ = nullptr;  // unless it is a count
+  std::size_t pool_ = 0;                // index in array_
+  std::int64_t Stat::*part_ = nullptr;  // null if the statistic is a count
 };
 
 // Bytes as gigabytes, rounded to five significant digits.
@@ -42,7 +43,7 @@ struct ProcessMemory {
 class ProcessMemoryReader {
  public:
   ProcessMemoryReader();
-  std::optional<ProcessMemory> read();  // nullopt: the system does not tell
+  std::optional<ProcessMemory> read();  // nullopt: the system does not provide it
 
  private:
   struct File {
@@ -55,8 +56,8 @@ class ProcessMemoryReader {
   std::optional<std::int64_t> peak_in_status() const;
 
   const File statm_, status_;
-  std::int64_t peak_ = 0;       // the greatest that was read: getrusage() may be some pages behind statm
-  std::int64_t inherited_ = 0;  // getrusage() begins with the peak of the program that started this one; 0: it does not
+  std::int64_t peak_ = 0;       // the largest value that was read: getrusage() may be some pages behind statm
+  std::int64_t inherited_ = 0;  // the peak of the program that started this one, with which getrusage() begins; 0: none
 };
 
 }  // namespace composer::callbacks

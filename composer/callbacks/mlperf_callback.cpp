@@ -57,7 +57,7 @@ std::string system_name(const MLPerfCallbackOptions& options, const State& state
   return join(state.world_size, 'x', c10::DeviceTypeName(state.device.type(), /*lower_case=*/true), "_composer");
 }
 
-// Runs a program of $PATH and waits for it. Throws ConfigError unless it ends with 0.
+// Runs a program of $PATH and waits for it. Throws ConfigError unless it exits with 0.
 void run_program(const std::string& command) {
   util::InText text(command);
   std::vector<std::string> words(std::istream_iterator<std::string>{text}, {});
@@ -115,12 +115,12 @@ MLPerfCallbackOptions checked_mlperf(MLPerfCallbackOptions options) {
 
 }  // namespace
 
-// The file, and what it says already.
+// The file, and what was logged to it before.
 struct MLPerfCallback::Log {
   enum class Type : std::uint8_t { POINT_IN_TIME, INTERVAL_START, INTERVAL_END };
 
-  // `begins_again`: a process of the run has left no checkpoint, and wrote the file, unless that is of a run that has
-  // come to its end.
+  // `begins_again`: the file is of a process of this run that has left no checkpoint, unless the file is of a run that
+  // has ended.
   Log(const std::string& given, bool resumes, bool begins_again) : path(given) {
     std::error_code ignored;
     const bool exists = fs::exists(path, ignored);
@@ -152,7 +152,7 @@ struct MLPerfCallback::Log {
                         "index or root_folder");
     if (match == SHORTER) warn(join("MLPerfCallback: ", path, " is shorter than when the checkpoint was written"));
     open();
-    if (mark && mark->compare(path) == SAME) file->cut(mark->size);  // nobody else writes it now
+    if (mark && mark->compare(path) == SAME) file->cut(mark->size);  // no other process writes to it now
     forget();
     read();
   }
@@ -194,16 +194,16 @@ struct MLPerfCallback::Log {
   bool running() const { return file && started && !stopped; }
 
   std::string path;
-  std::optional<util::OutputFile> file;   // where one exists at INIT: from FIT_START on
-  std::string held;                       // lines until then
-  std::optional<util::LogMark> mark;      // of the checkpoint
+  std::optional<util::OutputFile> file;   // unset until FIT_START if the file exists at INIT
+  std::string held;                       // lines to be written when the file is opened
+  std::optional<util::LogMark> mark;      // as saved in the checkpoint
   bool is_resumed = false;                // the log existed at INIT
-  bool is_left = false;                   // likewise, of a process that has left no checkpoint
-  bool started = false, stopped = false;  // of the run
+  bool is_left = false;                   // the log existed, and is of a process that has left no checkpoint
+  bool started = false, stopped = false;  // whether the run has started and stopped
   bool has_batch_size = false, has_train_samples = false, has_eval_samples = false;
   std::int64_t epoch = 0;         // number of the current block
   std::int64_t first_sample = 0;  // of the current epoch
-  bool whole_epoch = false;       // it has been seen from its beginning
+  bool whole_epoch = false;       // whether the epoch was seen from its beginning
 };
 
 MLPerfCallback::MLPerfCallback(MLPerfCallbackOptions options) : options_(checked_mlperf(std::move(options))) {}
@@ -291,7 +291,7 @@ void MLPerfCallback::batch_start(const State& state, Logger&) {
   if (state.world_size == 1) write_batch_size(state, state.batch.front().size(0));
 }
 
-// Only now are the samples of all ranks counted.
+// The samples of all ranks are counted only at this event.
 void MLPerfCallback::batch_end(const State& state, Logger&) {
   if (state.world_size > 1) write_batch_size(state, state.timestamp.sample - state.previous_timestamp->sample);
 }
@@ -319,7 +319,7 @@ void MLPerfCallback::eval_start(const State& state, Logger&) {
 
 void MLPerfCallback::eval_end(const State& state, Logger&) {
   if (!log_ || !log_->file || !log_->started || state.dataloader_label != options_.metric_label) return;
-  if (state.run && state.run->interrupted()) return;  // it has no metrics
+  if (state.run && state.run->interrupted()) return;  // an interrupted evaluation has no metrics
   const double accuracy = state.metrics.at(options_.metric_label, options_.metric_name);
   const bool succeeds = accuracy > options_.target && is_judged(state, options_.metric_label, options_.metric_name);
   if (log_->running()) {
@@ -343,12 +343,12 @@ void MLPerfCallback::eval_end(const State& state, Logger&) {
 void MLPerfCallback::visit_state(StateVisitor& visit) {
   if (!log_) return;
   if (visit.is_loading()) {
-    // Of an older version, or of another run.
+    // Ignores state from an older version or from another run.
     if (!visit.has("size") || !visit.is_of_this_run() || !log_->is_resumed || log_->file) return;
     log_->mark.emplace();
     log_->visit_state(visit, *log_->mark);
   } else if (log_->file) {
-    log_->file->sync();  // a checkpoint must not know of lines that a loss of power takes away
+    log_->file->sync();  // a checkpoint must not refer to lines that a power failure removes
     util::LogMark mark = util::LogMark::of(log_->path, log_->file->size());
     log_->visit_state(visit, mark);
   } else if (log_->mark) {
@@ -364,7 +364,7 @@ void MLPerfCallback::close(const State& state, Logger& logger) {
   for (const char* folder : {"results", "systems"}) {
     const std::string path = path_in_root(state, folder);
     std::error_code ignored;
-    if (!fs::exists(path, ignored)) continue;  // an error at INIT
+    if (!fs::exists(path, ignored)) continue;  // it remains after an error at INIT
     logger.upload_file({.path = path, .name = "{run_name}" + path.substr(root_.size()), .overwrite = true});
   }
 }

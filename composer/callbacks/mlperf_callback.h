@@ -18,26 +18,26 @@ struct MLPerfCallbackOptions {
   std::string root_folder = {};  // required; placeholders as in the names of checkpoints
   std::int64_t index = -1;       // required, >= 0: number of this run among those of a submission
   MLPerfBenchmark benchmark = MLPerfBenchmark::RESNET;
-  double target = 0.759;          // finite; the run has succeeded when the metric is greater
-  std::string division = "open";  // the only one
+  double target = 0.759;          // finite; the run is successful when the metric is greater
+  std::string division = "open";  // "open" is the only value
   std::string metric_name = "MulticlassAccuracy", metric_label = "eval";
   std::string submitter = "MosaicML";
   std::string system_name = {};  // empty: <processes>x<device>_composer
   MLPerfStatus status = MLPerfStatus::ONPREM;
-  std::string cache_clear_cmd = {};           // run at INIT, its words separated by spaces. Empty: none, with a warning
-  std::int64_t host_processors_per_node = 0;  // >= 0; 0: not said
-  // Sizes of the data sets, >= 0. 0: those of the first epoch and of the first evaluation, logged when these have
-  // ended.
+  std::string cache_clear_cmd = {};  // run at INIT, split into words at spaces. Empty: none is run, with a warning
+  std::int64_t host_processors_per_node = 0;  // >= 0; 0: unknown
+  // Sizes of the data sets, >= 0. 0: those of the first epoch and of the first evaluation, which are logged when these
+  // have ended.
   std::int64_t train_samples = 0, eval_samples = 0;
   bool exit_at_target = false;  // ends training when the metric is greater than the target
 };
 
-// Logs the times and results of a run in the format of MLPerf Training: as lines ":::MLLOG {json}" of the file
+// Logs the times and results of a run in the format of MLPerf Training, as lines ":::MLLOG {json}" of the file
 // <root_folder>/results/<system_name>/<benchmark>/result_<index>.txt. Describes the machine in
-// <root_folder>/systems/<system_name>.json. Only rank 0 writes. Throws ConfigError from the constructor, if the result
-// exists (a resumed run continues its own, from which what was logged after the checkpoint is removed, and a run that
-// was killed before its first checkpoint renames it and begins again), and for a fit without exactly one evaluator that
-// has the metric.
+// <root_folder>/systems/<system_name>.json. Only rank 0 writes. Throws ConfigError from the constructor, for a fit
+// without exactly one evaluator that has the metric, and if the result exists. Two runs accept an existing result: a
+// resumed run continues its own, from which it removes what was logged after the checkpoint; and a run that was killed
+// before its first checkpoint renames it and begins again.
 class COMPOSER_EXPORT MLPerfCallback final : public Callback {
  public:
   explicit MLPerfCallback(MLPerfCallbackOptions options);
@@ -63,7 +63,7 @@ class COMPOSER_EXPORT MLPerfCallback final : public Callback {
   void write_batch_size(const State& state, std::int64_t samples);
 
   MLPerfCallbackOptions options_;
-  std::string root_;          // from INIT on: the root folder, absolute
+  std::string root_;          // from INIT on: the absolute root folder
   std::unique_ptr<Log> log_;  // null on other ranks, and before INIT
 };
 

@@ -42,7 +42,7 @@ bool is_finite(const at::Tensor& tensor) {
   return found.nan == 0 && found.inf == 0;
 }
 
-// "float [32, 10], -3.1 to 4.2, mean 0.1, 3 NaN, 1 inf"
+// Describes a tensor: "float [32, 10], -3.1 to 4.2, mean 0.1, 3 NaN, 1 inf".
 std::string statistics(const at::Tensor& tensor) {
   std::string text = join(tensor.scalar_type(), ' ', tensor.sizes());
   if (tensor.numel() == 0 || tensor.is_complex() || tensor.layout() != at::kStrided) return text;
@@ -57,7 +57,7 @@ std::string statistics(const at::Tensor& tensor) {
   return text;
 }
 
-// The rows of [N, ...] that are not finite, as "rows 3, 7"; "" unless they are some of several.
+// The rows of [N, ...] that are not finite, as "rows 3, 7"; empty if all rows are not finite, or there is only one.
 std::string rows_of(const at::Tensor& tensor) {
   constexpr std::int64_t kNamed = 8;
   if (tensor.dim() == 0 || tensor.size(0) < 2 || tensor.layout() != at::kStrided) return "";
@@ -71,7 +71,7 @@ std::string rows_of(const at::Tensor& tensor) {
   return text;
 }
 
-// An operator that writes the values it is told to: an infinity that it makes is meant, as in the mask of an attention.
+// Whether the operator writes values that it is given: an infinity that it writes is intended, as in an attention mask.
 bool fills(std::string_view name) {
   constexpr std::array<std::string_view, 8> kFilling = {"fill",         "full",  "scalar_tensor", "where",
                                                         "constant_pad", "empty", "lift",          "scatter"};
@@ -86,23 +86,23 @@ struct Found {
   std::string output, rows;
 };
 
-// Nothing was computed: the output is an input, or a part of it.
+// Whether nothing was computed: the output is an input, or a part of one.
 bool is_view(const OperatorCall& call, const at::Tensor& output) {
   if (call.inputs.size() == 1 && !call.name.ends_with('_') && call.inputs.front().is_same(output)) return true;
   bool is_alias = false;
   for (const at::Tensor& input : call.inputs) {
-    if (input.is_same(output)) return false;  // it writes there
+    if (input.is_same(output)) return false;  // the operator writes into its input
     is_alias = is_alias || (output.has_storage() && input.is_alias_of(output));
   }
   return is_alias;
 }
 
-// Its output is memory that nothing has been written to; a deterministic run fills it with NaN.
+// Whether the output is uninitialised memory; with deterministic algorithms it is filled with NaN.
 bool only_allocates(std::string_view name) {
   return name.find("empty") != std::string_view::npos || name == "aten::resize_";
 }
 
-// Keeps the first operators whose outputs are NaN and infinite.
+// Keeps the first operator whose output has NaN, and the first whose output has infinities.
 class CulpritFinder final : public OperatorWatch::Listener, public LayerImpl::Observer {
  public:
   explicit CulpritFinder(const Model& model) {
@@ -128,7 +128,8 @@ class CulpritFinder final : public OperatorWatch::Listener, public LayerImpl::Ob
     open_.push_back({std::string(call.name), call.is_node});
     if (call.is_node) {
       ++nodes_;
-      // That of the operator which made the node, also if libtorch does not record it (torch::autograd::Function).
+      // The place of the operator that created the node, also if libtorch does not record it
+      // (torch::autograd::Function).
       if (const auto next = places_.upper_bound(call.sequence); call.sequence >= 0 && next != places_.begin())
         place_ = std::prev(next)->second;
       return;
@@ -169,7 +170,7 @@ class CulpritFinder final : public OperatorWatch::Listener, public LayerImpl::Ob
   }
 
   const std::optional<Found>& culprit() const {
-    // An infinity that came before a NaN counts if the NaN was made of what is not finite.
+    // An infinity that came before a NaN is reported if the NaN was computed from values that are not finite.
     if (nan_ && (nan_->finite_inputs || !inf_)) return nan_;
     return inf_ ? inf_ : nan_;
   }
@@ -183,11 +184,11 @@ class CulpritFinder final : public OperatorWatch::Listener, public LayerImpl::Ob
 
   struct Weight {
     std::string module;
-    const void* end;  // of its memory
+    const void* end;  // end of its memory
   };
   struct Running {
     const std::string* name;
-    bool has_run_one = false;  // a module within it
+    bool has_run_one = false;  // whether a module within it has run
   };
 
   void add(const std::string& name, const at::Tensor& tensor) {
@@ -198,7 +199,7 @@ class CulpritFinder final : public OperatorWatch::Listener, public LayerImpl::Ob
                                   static_cast<const std::byte*>(tensor.const_data_ptr()) + tensor.nbytes()});
   }
 
-  // The module with this weight or one that this is a view of, else null.
+  // The module with this weight, or with a weight that this tensor is a view of; null if there is none.
   const std::string* module_of(const at::Tensor& tensor) const {
     if (!tensor.has_storage() || tensor.numel() == 0) return nullptr;
     const void* const at = tensor.const_data_ptr();
@@ -215,7 +216,7 @@ class CulpritFinder final : public OperatorWatch::Listener, public LayerImpl::Ob
     places_.insert_or_assign(static_cast<std::int64_t>(at::sequence_number::peek()), place_);
   }
 
-  // Where operators without weights are.
+  // Describes where operators without weights run.
   std::string between() const {
     std::string after = last_.empty() ? "before the first layer" : "after " + last_;
     if (running_.empty()) return after;
@@ -243,7 +244,8 @@ class CulpritFinder final : public OperatorWatch::Listener, public LayerImpl::Ob
     if (open_.size() > 1) found.outer = open_.front().name;
     const bool is_norm = call.name.find("batch_norm") != std::string_view::npos;
     for (const at::Tensor& input : call.inputs) {
-      // What a batch norm counts has been NaN since the microbatch ran first, and does not matter while it trains.
+      // Statistics of a batch norm have been NaN since the first run of the microbatch, and do not matter in training
+      // mode.
       const bool counts = !input.is_same(output) && !(is_norm && buffers_.contains(input.unsafeGetTensorImpl()));
       found.finite_inputs = found.finite_inputs && (!counts || is_finite(input));
       found.inputs.push_back(statistics(input));
@@ -259,9 +261,9 @@ class CulpritFinder final : public OperatorWatch::Listener, public LayerImpl::Ob
   std::vector<Open> open_;
   std::vector<Running> running_;
   std::string last_, place_ = "before the first layer";
-  std::map<std::int64_t, std::string> places_;  // of nodes, from this number on
-  std::size_t in_module_ = 0;                   // the depth of the operator that has the weights
-  std::size_t nodes_ = 0;                       // in progress
+  std::map<std::int64_t, std::string> places_;  // of nodes, by the number of the first one
+  std::size_t in_module_ = 0;                   // depth of the operator that uses the weights
+  std::size_t nodes_ = 0;                       // number of nodes in progress
   std::optional<Found> nan_, inf_;
 };
 
@@ -276,7 +278,7 @@ std::string sentence(const Found& found) {
   return text;
 }
 
-// What was not finite before the step began; "" if all was.
+// Describes what was not finite before the step began; empty if everything was finite.
 std::string in_batch(const State& state) {
   for (const auto& [name, tensor] : state.batch)
     if (!is_finite(tensor)) {

@@ -1,5 +1,5 @@
 #pragma once
-// Which operator of a step was the first to make a number that is not finite. Internal to NaNMonitor.
+// Finds the operator of a step that was the first to produce a number that is not finite. Internal to NaNMonitor.
 #include <functional>
 #include <string>
 
@@ -8,12 +8,12 @@
 namespace composer::callbacks {
 
 struct Culprit {
-  std::string text;           // sentences for an error, each on a line of its own
-  bool of_this_batch = true;  // false: the weights were not finite before it
+  std::string text;           // sentences for an error message, one per line
+  bool of_this_batch = true;  // false: the weights were not finite before this batch
 };
 
-// `repeat` runs the step again, with its backward pass if `gradients`. What comes before is looked at first: a batch or
-// weights that are not finite already.
+// `repeat` runs the step again, with its backward pass if `gradients` is set. A batch or weights that are already not
+// finite are reported first.
 Culprit find_culprit(const State& state, bool gradients, const std::function<void()>& repeat);
 
 }  // namespace composer::callbacks

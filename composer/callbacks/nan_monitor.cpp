@@ -28,7 +28,7 @@
 namespace composer::callbacks {
 namespace {
 
-// Of a tensor on the CPU, read in place.
+// For a tensor on the CPU, which is read in place.
 bool has_nan(const at::Tensor& loss, bool or_infinity) {
   const auto is_bad = [&](auto value) { return std::isnan(value) || (or_infinity && std::isinf(value)); };
   if (loss.numel() == 1 && loss.scalar_type() == at::kFloat) return is_bad(*loss.const_data_ptr<float>());
@@ -56,7 +56,7 @@ std::string text_of_samples(const std::vector<std::int64_t>& samples) {
   return text;
 }
 
-// Returns its path.
+// Returns the path of the saved file.
 std::string save_batch(const State& state, const std::string& folder, const std::vector<std::int64_t>& samples) {
   formats::NamedTensors tensors;
   for (const auto& [name, tensor] : state.batch) tensors.emplace_back(name, tensor);
@@ -78,7 +78,7 @@ std::vector<Option<NaNMonitorOptions>> nan_monitor_options() {
 
 }  // namespace
 
-// The answer of a device, while it is on its way.
+// A result of a device that has not arrived yet.
 struct NaNMonitor::Deferred {
   explicit Deferred(at::Device device)
       : found(at::zeros({}, at::TensorOptions(device).dtype(at::kBool))),
@@ -109,8 +109,8 @@ struct NaNMonitor::Deferred {
     return *answer.const_data_ptr<bool>();
   }
 
-  at::Tensor found;   // on the device: a loss was NaN so far
-  at::Tensor answer;  // its copy on the host, once arrived
+  at::Tensor found;   // on the device: whether any loss so far was NaN
+  at::Tensor answer;  // its copy on the host
   c10::Event arrived;
   std::optional<Timestamp> asked_at;
 };
@@ -131,7 +131,7 @@ void NaNMonitor::check_fit(const FitOutline&, const State& state) const {
 
 void NaNMonitor::init(const State&, Logger&) { folder_ = util::absolute_format(options_.folder); }
 
-// A device may still have to answer for a fit that has ended with an error.
+// Drops a pending result of a fit that ended with an error.
 void NaNMonitor::fit_start(const State&, Logger&) { deferred_.reset(); }
 
 void NaNMonitor::fit_end(const State& state, Logger& logger) { epoch_end(state, logger); }
@@ -171,7 +171,7 @@ void NaNMonitor::watch(const at::Tensor& found) {
 void NaNMonitor::report(const State& state, const std::string& what, bool gradients) const {
   std::string text = join("NaNMonitor: ", what, " is ", options_.check_infinity || gradients ? "not finite" : "NaN");
   if (!options_.find_culprit || !state.run) throw Error(text);
-  const auto add = [&](const char* part, auto make) {  // what fails must not hide the news
+  const auto add = [&](const char* part, auto make) {  // a failure here must not hide the NaN
     try {
       text += make();
     } catch (const std::exception& error) {

@@ -12,10 +12,11 @@ namespace composer::callbacks {
 
 struct NaNMonitorOptions {
   bool find_culprit = true;      // run the microbatch again to find the operator that made the NaN
-  bool check_infinity = false;   // infinite losses are errors as well
+  bool check_infinity = false;   // infinite losses are also errors
   bool check_gradients = false;  // gradients that are not finite are errors; reads all gradients of each microbatch
-  bool wait = false;             // wait for a GPU in each microbatch, so that its weights are still those of the loss
-  // The microbatch is saved here as nan-ep{epoch}-ba{batch}.safetensors. {run_name} is replaced; empty: not saved.
+  bool wait = false;  // waits for a GPU in each microbatch, so that the weights are still those that produced the loss
+  // The folder to which the microbatch is saved, as nan-ep{epoch}-ba{batch}.safetensors. {run_name} is replaced; empty:
+  // the microbatch is not saved.
   std::string folder = "{run_name}/nan";
 };
 
@@ -51,8 +52,8 @@ class COMPOSER_EXPORT NaNMonitor final : public Callback {
   [[noreturn]] void report(const State& state, const std::string& what, bool gradients) const;
 
   NaNMonitorOptions options_;
-  std::string folder_;                  // from INIT on absolute
-  std::unique_ptr<Deferred> deferred_;  // null while all losses were on the CPU
+  std::string folder_;                  // absolute from INIT on
+  std::unique_ptr<Deferred> deferred_;  // null as long as all losses were on the CPU
 };
 
 }  // namespace composer::callbacks

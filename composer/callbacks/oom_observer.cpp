@@ -104,7 +104,7 @@ std::string report(const std::exception_ptr& error, const State& state) {
   const std::int64_t size = state.device_train_microbatch_size;
   out << "device_train_microbatch_size: " << (size > 0 ? std::to_string(size) : "the whole batch") << "\nbatch:\n";
   for (const auto& [name, tensor] : state.batch) describe_tensor(out, name, tensor);
-  // Each part may fail, such as for want of memory; the others are written all the same.
+  // A part may fail, for example for lack of memory; the other parts are written all the same.
   const std::vector<std::function<void()>> parts = {
       [&] { write_process(out); }, [&] { write_device(out, state.device); }, [&] { write_model(out, state); },
       [&] { write_largest(out, state); }};
@@ -137,7 +137,7 @@ struct OOMObserver::Impl {
         {{"folder", options.folder}, {"filename", options.filename}, {"remote_file_name", options.remote_file_name}});
   }
 
-  // Between a file's name and its suffix: empty, or the first number that no report has yet.
+  // The text between a file's name and its suffix: empty, or the first number without a report.
   std::string number(const fs::path& base) const {
     std::string text;
     for (int next = 2; !options.overwrite && fs::exists(base.string() + text + "_report.txt"); ++next)
@@ -172,7 +172,7 @@ struct OOMObserver::Impl {
   }
 
   OOMObserverOptions options;
-  std::string folder;  // from INIT on absolute, with its placeholders
+  std::string folder;  // from INIT on: absolute, with placeholders replaced
   std::unique_ptr<AllocatorHistory> source;
   bool recording = false;
 };

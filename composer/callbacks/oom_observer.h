@@ -19,12 +19,13 @@ struct OOMObserverOptions {
   // Folder and file, without its suffix; placeholders as in the names of checkpoints.
   std::string folder = "{run_name}/torch_traces";
   std::string filename = "rank{rank}_oom";
-  std::string remote_file_name = "{run_name}/oom_traces/rank{rank}_oom";  // at the loggers, likewise; empty: no upload
+  // Name at the loggers, with the same placeholders; empty: no upload.
+  std::string remote_file_name = "{run_name}/oom_traces/rank{rank}_oom";
   bool overwrite = false;  // false: an existing report is kept, and the new one gets a number
 };
 
-// Writes a report when an out-of-memory error leaves a fit, an evaluation or a prediction, and hands it to the loggers.
-// On CUDA it records the allocator's history from INIT on and also writes a snapshot of it. Failures are warnings.
+// Writes a report when an out-of-memory error leaves a fit, an evaluation or a prediction, and sends it to the loggers.
+// On CUDA it records the allocator's history from INIT on, and also writes a snapshot of it. Failures are warnings.
 class COMPOSER_EXPORT OOMObserver final : public Callback, public ErrorWatcher {
  public:
   explicit OOMObserver(OOMObserverOptions options = {});

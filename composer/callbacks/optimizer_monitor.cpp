@@ -35,14 +35,15 @@ namespace {
 
 using TensorList = std::vector<at::Tensor>;
 
-enum Kind : std::size_t { MOMENT, PARAM, UPDATE, GRAD };  // in the order in which Composer logs them
+enum Kind : std::size_t { MOMENT, PARAM, UPDATE, GRAD };  // in the order of Composer's logs
 constexpr std::array kKinds = {"moment", "param", "update", "grad"};
 constexpr std::array kTotals = {"l2_norm/moment/global", "l2_norm/param/global", "l2_norm/update/global",
                                 "l2_norm/grad/global"};
 enum Cosine : std::size_t { MOMENT_GRAD, UPDATE_GRAD };
 constexpr std::array kCosines = {"moment_grad", "update_grad"};
 
-// The defined tensors of a list of one device and dtype, for torch's foreach operators, and their places in the list.
+// The defined tensors of a list with one device and dtype, for torch's foreach operators, and their indices in the
+// list.
 struct Group {
   TensorList tensors;
   std::vector<std::size_t> places;
@@ -75,7 +76,7 @@ TensorList copies_of(const TensorList& list) {
   return copies;
 }
 
-// In place, where both are defined.
+// Subtracts in place where both tensors are defined.
 void subtract(TensorList& from, const TensorList& list) {
   for (std::size_t i = 0; i < from.size(); ++i)
     if (!list[i].defined()) from[i].reset();
@@ -110,7 +111,7 @@ struct Measured {
   at::Tensor tensor, norm;
 };
 
-// As 0-d tensors, in float at least.
+// Computes the norms as 0-d tensors, at least in float.
 void measure(std::vector<Measured>& list) {
   TensorList tensors;
   for (const Measured& measured : list) tensors.push_back(measured.tensor);
@@ -121,9 +122,9 @@ void measure(std::vector<Measured>& list) {
   }
 }
 
-// 0 if one of them is 0.
+// 0 if one of the tensors is 0.
 at::Tensor cosine(const Measured& a, const Measured& b) {
-  const at::ScalarType type = a.norm.scalar_type();  // products of half-precision numbers underflow in theirs
+  const at::ScalarType type = a.norm.scalar_type();  // products of half-precision norms would underflow in their dtype
   const at::Tensor product = at::mul(a.tensor.to(type), b.tensor.to(type)).sum(type);
   return product / at::mul(a.norm, b.norm).clamp_min(1e-30);
 }
@@ -145,10 +146,10 @@ std::vector<Option<OptimizerMonitorOptions>> optimizer_monitor_options() {
 struct OptimizerMonitor::Impl {
   struct Parameter {
     at::Tensor tensor;
-    std::array<std::string, 4> norms;  // their keys
+    std::array<std::string, 4> norms;  // keys of the norms
     std::array<std::string, 2> cosines;
   };
-  // Names are made again only if the optimizer has other parameters.
+  // Finds names again only if the optimizer has other parameters.
   void find_parameters(const State& state) {
     std::vector<const void*> now;
     for (const auto& group : state.optimizer->param_groups())
@@ -165,7 +166,7 @@ struct OptimizerMonitor::Impl {
     }
   }
 
-  // Frozen ones are undefined. Used without recording for gradients.
+  // Frozen parameters are undefined. The tensors are used without recording gradients.
   TensorList tensors() const {
     TensorList list;
     for (const auto& [tensor, norms, cosines] : parameters)
@@ -173,8 +174,8 @@ struct OptimizerMonitor::Impl {
     return list;
   }
 
-  // In the order in which they are logged. Parameters without a gradient are left out, unless the optimizer has used
-  // and freed it in the backward pass.
+  // Collects in the order of logging. Parameters without a gradient are left out, unless the optimizer has used and
+  // freed the gradient in the backward pass.
   std::vector<Measured> collect(const TensorList& now, const TensorList& updates,
                                 const optim::NamedOptimizer* optimizer) const {
     const bool keeps_gradients = !optimizer || !optimizer->steps_in_backward();
@@ -220,9 +221,9 @@ struct OptimizerMonitor::Impl {
     }
   }
 
-  std::vector<const void*> optimized;  // which tensors the optimizer trains
+  std::vector<const void*> optimized;  // the tensors that the optimizer trains
   std::vector<Parameter> parameters;   // of the model
-  TensorList before;                   // their values before the batch; empty: not copied
+  TensorList before;                   // values of parameters before the batch; empty: not copied
 };
 
 OptimizerMonitor::OptimizerMonitor(OptimizerMonitorOptions options)

@@ -11,14 +11,14 @@ namespace composer::callbacks {
 struct OptimizerMonitorOptions {
   bool log_optimizer_metrics = true;     // norms of moments, parameters and updates; false: of gradients only
   std::int64_t batch_log_interval = 10;  // in batches; >= 1
-  bool log_cosines = false;              // of gradients with moments and with updates, for each parameter
+  bool log_cosines = false;              // of gradients with moments, and of gradients with updates, for each parameter
   bool per_parameter = true;             // false: global norms only, and no cosines
 };
 
 // Logs the L2 norms of gradients, moments, parameters and updates after every batch_log_interval-th batch, for each
-// parameter and over all of them. The norms are computed where the tensors are and logged as tensors, so a step never
-// waits for them. An update is what the batch has changed: the parameter before minus after. A moment is the running
-// mean of gradients that our optimizers keep (exp_avg or momentum_buffer).
+// parameter and over all of them. The norms are computed on the device of the tensors and logged as tensors, so a step
+// never waits for them. An update is the change of a parameter by the batch: before minus after. A moment is the
+// running mean of gradients in the state of our optimizers (exp_avg or momentum_buffer).
 class COMPOSER_EXPORT OptimizerMonitor final : public Callback {
  public:
   explicit OptimizerMonitor(OptimizerMonitorOptions options = {});

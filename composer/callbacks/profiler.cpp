@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using profiler::Action, profiler::Trace, profiler::now_ns;
 
-// "trace-2.json" of "trace.json" and "-2". What follows another dot, as in "lr0.1", is part of the name.
+// Returns "trace-2.json" for "trace.json" and "-2". Text after another dot, as in "lr0.1", is part of the name.
 fs::path ending_in(const fs::path& file, const std::string& ending) {
   const bool is_json = file.extension() == ".json";
   const std::string name = (is_json ? file.stem() : file.filename()).string();
@@ -39,7 +39,7 @@ fs::path ending_in(const fs::path& file, const std::string& ending) {
 
 std::vector<Option<ProfilerOptions>> profiler_options() {
   using O = ProfilerOptions;
-  constexpr double kMost = 1e12;  // so that sums and products of two are not too large
+  constexpr double kMost = 1e12;  // avoids overflow in sums and products of two values
   return all_options(
       option("skip_first", &O::skip_first).from_to(0, kMost), option("wait", &O::wait).from_to(0, kMost),
       option("warmup", &O::warmup).from_to(0, kMost), option("active", &O::active).from_to(1, 1'000'000),
@@ -55,7 +55,7 @@ std::vector<Option<ProfilerOptions>> profiler_options() {
 
 }  // namespace
 
-// Files of finished traces, and the report of the last, by a thread of its own.
+// Writes the files of finished traces and keeps the report of the last one, on a background thread.
 class TraceWriter {
  public:
   explicit TraceWriter(std::int64_t keep)
@@ -80,7 +80,7 @@ class TraceWriter {
   }
 
  private:
-  // "trace-2.json" if this run has written "trace.json": a filename need not have counts in it.
+  // Returns "trace-2.json" if this run has written "trace.json", because a filename may lack counts.
   fs::path unused(const fs::path& path) const {
     fs::path other = path;
     for (int i = 2; std::ranges::find(written_, other) != written_.end(); ++i) other = ending_in(path, join('-', i));
@@ -88,9 +88,9 @@ class TraceWriter {
   }
 
   const std::int64_t keep_;
-  std::string report_;  // of the thread, and of others after wait()
+  std::string report_;  // used by the thread, and by others after wait()
   std::deque<fs::path> written_;
-  BackgroundFiles files_;  // the last, because its thread uses the others
+  BackgroundFiles files_;  // declared last, because its thread uses the other members
 };
 
 struct Profiler::Impl {
@@ -136,7 +136,7 @@ struct Profiler::Impl {
     }
   }
 
-  // Without them, if libtorch's profiler refuses: somebody else may be using it.
+  // Records without operators if libtorch's profiler cannot be started, for example because it is already in use.
   template <class Use>
   void record_operators(const Use& use) {
     if (!recorder || operators_failed) return;
@@ -167,17 +167,17 @@ struct Profiler::Impl {
   ProfilerOptions options;
   profiler::Schedule schedule;
   fs::path folder;
-  std::int64_t resumed_at = 0;  // batches of an epoch
+  std::int64_t resumed_at = 0;  // number of batches of an epoch
   Action action = Action::SKIP;
   bool operators_failed = false;
-  bool has_recorded = false;       // a trace, since INIT
-  std::int64_t longest_epoch = 0;  // batches begun in one, since INIT
+  bool has_recorded = false;       // whether a trace was recorded since INIT
+  std::int64_t longest_epoch = 0;  // largest number of batches begun in an epoch since INIT
   Trace trace;
   profiler::SpanRecorder spans;
-  std::array<std::uint32_t, kEventCount> events{};  // their spans' names, the same for both ends
+  std::array<std::uint32_t, kEventCount> events{};  // numbers of the names of their spans, which begin and end share
   std::optional<profiler::OperatorRecorder> recorder;
   SystemSamplerOptions system;
-  std::optional<SystemSampler> sampler;  // while it records
+  std::optional<SystemSampler> sampler;  // set during a recording
   std::unique_ptr<TraceWriter> writer;
 };
 
@@ -228,7 +228,7 @@ void Profiler::event_ends(Event event, const State& state) {
   if (is_before_event(event)) impl.spans.begin_event(impl.name_of(event), state.timestamp.epoch, state.timestamp.batch);
 }
 
-// As "callback/LRMonitor/event/batch_end".
+// Names the span, for example, "callback/LRMonitor/event/batch_end".
 void Profiler::call_begins(Event event, Kind kind, const std::string& who) {
   profiler::SpanRecorder& spans = impl_->spans;
   const char* const begin = kind == Kind::ALGORITHM ? "algorithm/" : "callback/";

@@ -13,29 +13,31 @@ namespace composer::callbacks {
 
 struct ProfilerOptions {
   // Which batches of each epoch are recorded: after skip_first batches follow cycles of `wait` batches, `warmup`
-  // batches, for which recording is made ready, and `active` batches, which are recorded. The last of them ends a
+  // batches that prepare the recording, and `active` batches that are recorded. The last active batch of a cycle ends a
   // trace, and so does the last batch of an epoch.
   std::int64_t skip_first = 0, wait = 0, warmup = 1;  // >= 0
   std::int64_t active = 4;                            // >= 1
-  std::int64_t repeat = 1;                            // cycles in an epoch; 0: until its end
-  bool operators = true;       // of libtorch, by its own profiler (kineto); on a GPU its kernels, too
-  bool record_shapes = false;  // of the operators' operands
-  // Counters of the machine in the trace, sampled by a thread of its own while it is recorded, at least twice.
+  std::int64_t repeat = 1;                            // number of cycles in an epoch; 0: until its end
+  bool operators = true;       // records libtorch's operators by its own profiler (kineto); on a GPU also kernels
+  bool record_shapes = false;  // records the shapes of the operators' operands
+  // Counters of the machine in the trace. A background thread samples them during the recording, at least twice.
   bool sys_prof_cpu = true, sys_prof_memory = false, sys_prof_disk = false, sys_prof_net = false;
   Seconds sys_prof_stats_thread_interval{0.5};  // 0.001 to 86,400 s
-  // A folder and the names in it; placeholders as in the names of checkpoints, with the counts at the end of a trace.
+  // A folder, and names of files in it; placeholders as in the names of checkpoints, with the counts at the end of a
+  // trace.
   std::string folder = "{run_name}/traces";
   std::string filename = "ep{epoch}-ba{batch}-rank{rank}.json";
   bool overwrite = false;                // false: traces of another run in the folder are an error
-  std::int64_t num_traces_to_keep = -1;  // the newest; -1: all
-  bool print = true;                     // the report of the last trace, to stderr when the trainer is closed
+  std::int64_t num_traces_to_keep = -1;  // number of the newest traces to keep; -1: all
+  bool print = true;                     // prints the report of the last trace to stderr when the trainer is closed
 };
 
-// Records where the time goes: each event from its beginning to its end, each call of a callback, algorithm or logger,
+// Records where time is spent: each event from its beginning to its end, each call of a callback, algorithm or logger,
 // and libtorch's operators. Writes a trace in Chrome's format for each cycle of the schedule, which
-// https://ui.perfetto.dev shows, and reports what costs most. A background thread writes; a file that cannot be written
-// is a warning. Batches that are not recorded take about a microsecond longer; recorded ones of a small network twice
-// as long with operators, because each of them is noted, and a few per cent longer without.
+// https://ui.perfetto.dev displays, and reports the most expensive parts. A background thread writes; a file that
+// cannot be written is a warning. Batches that are not recorded take about a microsecond longer. Recorded batches of a
+// small network take twice as long with operators, because each operator is recorded, and a few per cent longer
+// without.
 class COMPOSER_EXPORT Profiler final : public Callback, public CallWatcher {
  public:
   explicit Profiler(ProfilerOptions options = {});
@@ -44,8 +46,8 @@ class COMPOSER_EXPORT Profiler final : public Callback, public CallWatcher {
   Profiler(Profiler&&) noexcept;
   StateDict local_hparams() const override;
 
-  // Where a batch's time went, by event and plug-in, and the costliest operators: of the last trace, as a table of
-  // lines. Empty before the first. Waits until its file is written.
+  // The report of the last trace as a table of lines: where a batch's time was spent, by event and plug-in, and the
+  // most expensive operators. Empty before the first trace. Waits until the file of the trace is written.
   std::string report() const;
 
   void init(const State& state, Logger& logger) override;

@@ -9,8 +9,8 @@ struct State;
 
 namespace composer::callbacks {
 
-// What ranks other than 0 append to the name of a file that each rank writes: "-rank1" and so on. Empty on rank 0, and
-// where placeholders of these formats tell the ranks apart.
+// The suffix that ranks other than 0 append to the name of a file that each rank writes: "-rank1" and so on. Empty on
+// rank 0, and if placeholders in these formats distinguish the ranks.
 std::string rank_suffix(const State& state, std::initializer_list<std::string_view> formats);
 
 }  // namespace composer::callbacks

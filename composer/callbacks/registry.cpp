@@ -2,7 +2,7 @@
 
 namespace composer::callbacks {
 
-// Each is defined beside its class.
+// Each entry is defined beside its class.
 namespace entries {
 Entry<Callbacks> activation_monitor();
 Entry<Callbacks> checkpoint_saver();
@@ -25,7 +25,7 @@ Entry<Callbacks> threshold_stopper();
 
 const Registry<Callbacks>& registry() {
   static const Registry<Callbacks> entries = {
-      entries::activation_monitor(),  // a line for each
+      entries::activation_monitor(),  // one line for each
       entries::checkpoint_saver(),
       entries::early_stopper(),
       entries::export_for_inference(),

@@ -11,20 +11,20 @@
 namespace composer::callbacks {
 namespace {
 
-// Of the epochs that have ended, or as the loader says. 0: unknown.
+// The average of the epochs that have ended, or the length of the loader. 0: unknown.
 double batches_per_epoch(const State& state) {
   const Timestamp& now = state.timestamp;
   if (now.epoch > 0) return static_cast<double>(now.batch - now.batch_in_epoch) / static_cast<double>(now.epoch);
   return state.dataloader_len ? static_cast<double>(*state.dataloader_len) : 0;
 }
 
-// Epochs and parts of an epoch.
+// Time in epochs, including the fraction of the current one.
 double epochs_at(const Timestamp& at, const State& state) {
   const double length = batches_per_epoch(state);
   return length > 0 ? static_cast<double>(at.batch) / length : static_cast<double>(at.epoch);
 }
 
-// The share of max_duration that was done at this time of the fit, between its counts, too, where they are coarse.
+// The share of max_duration at this time of the fit; interpolated if the unit of max_duration is coarse.
 double share_done(const Timestamp& at, const State& state) {
   const Time limit = *state.max_duration;
   const OptionalTime iteration = state.iteration_length;
@@ -85,7 +85,8 @@ void RuntimeEstimator::batch_end(const State& state, Logger& logger) {
       {{"time/remaining_estimate", remaining.count() / seconds_in(options_.time_unit, "RuntimeEstimator")}});
 }
 
-// As many per share of the run as so far. The first of several is not counted, because it takes longer.
+// Assumes the same number of evaluations per share of the run as so far. The first of several is left out of the
+// average, because it takes longer.
 Seconds RuntimeEstimator::remaining_evaluations(const State& state, double from) const {
   Seconds remaining{};
   for (const auto& [label, done] : evaluations_) {
@@ -111,7 +112,7 @@ void RuntimeEstimator::Evaluations::visit_state(StateVisitor& visit) {
   visit("count", count), visit("first", first), visit("total", total), visit("last_at", last_at);
 }
 
-// Wall time does not pass between a checkpoint and the run that is resumed from it, so the measurement goes on.
+// The time between a checkpoint and the resume of the run is not counted, so the measurement continues.
 void RuntimeEstimator::visit_state(StateVisitor& visit) {
   visit("skipped", skipped_);
   visit("last_batch", last_batch_);

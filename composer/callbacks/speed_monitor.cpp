@@ -16,7 +16,7 @@
 namespace composer::callbacks {
 namespace {
 
-// 0 where it is not known, such as that of a CPU.
+// 0 if it is unknown, for example for a CPU.
 double peak_of(const State& state) {
   try {
     const auto peak = device_support(state.device.type()).peak_rate(state.device, state.precision);
@@ -58,12 +58,12 @@ void SpeedMonitor::fit_start(const State& state, Logger&) {
   if (peak_ == 0) peak_ = peak_of(state);
 }
 
-// Once per attempt, which begins to count from 0 again.
+// Called once per attempt at a batch; each attempt counts from 0.
 void SpeedMonitor::before_train_batch(const State& state, Logger& logger) {
   if (!options_.count_flops || flops_per_sample_ || logger.empty()) return;
   if (!state.model || composer::flops_of(*state.model, state.batch)) return;
   if (!counter_) counter_ = std::make_shared<FlopCounter>();
-  if (!counter_->start()) counter_.reset();  // another trainer counts: the next batch will do
+  if (!counter_->start()) counter_.reset();  // another trainer counts: the next batch will be counted
 }
 
 void SpeedMonitor::after_train_batch(const State&, Logger&) {
@@ -72,7 +72,8 @@ void SpeedMonitor::after_train_batch(const State&, Logger&) {
   counter_.reset();
 }
 
-// Of the batch that has ended, on all ranks. What is counted, or known of state.batch, is of this rank's samples.
+// The FLOPs of the batch that has ended, on all ranks. The counted number, and one that depends on state.batch, are for
+// the samples of this rank.
 double SpeedMonitor::flops_of(const State& state) {
   const std::int64_t before = state.previous_timestamp ? state.previous_timestamp->sample : 0;
   const auto samples = static_cast<double>(state.timestamp.sample - before);
@@ -104,7 +105,7 @@ void SpeedMonitor::batch_end(const State& state, Logger& logger) {
 
 void SpeedMonitor::log_throughput(const Point& from, const Point& to, int world_size, Logger& logger) const {
   const double seconds = (to.wct - from.wct).count();
-  if (!(seconds > 0)) return;  // a clock that stood still
+  if (!(seconds > 0)) return;  // the clock has not advanced
   const double batches = static_cast<double>(options_.window_size) / seconds;
   const double samples = static_cast<double>(to.sample - from.sample) / seconds;
   const double tokens = static_cast<double>(to.token - from.token) / seconds;
@@ -128,8 +129,7 @@ void SpeedMonitor::Point::visit_state(StateVisitor& visit) {
   visit("wct", wct), visit("flops", flops);
 }
 
-// The window of the run that goes on is the one of the run that was saved, if they are of one size and the indices lie
-// within it.
+// Restores the saved window in a resumed run, if its size is the same and the indices lie within it.
 void SpeedMonitor::visit_state(StateVisitor& visit) {
   const std::vector<Point> empty = points_;
   visit("points", points_);

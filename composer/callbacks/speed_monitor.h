@@ -18,7 +18,7 @@ struct SpeedMonitorOptions {
   std::int64_t window_size = 100;                  // number of batches in the average; 1 to 1000000
   double gpu_flops_available = 0;                  // peak FLOPs per second of one device; 0: from a table of GPUs
   WallClockUnit time_unit = WallClockUnit::HOURS;  // unit of time/train, time/val and time/total
-  bool count_flops = true;  // counts those of the first batch if the model has no flops_per_batch()
+  bool count_flops = true;  // counts the operations of the first batch if the model has no flops_per_batch()
 };
 
 // Logs after each batch the throughput over a rolling window of batches, and wall time. Time of evaluations does not
@@ -28,7 +28,7 @@ class COMPOSER_EXPORT SpeedMonitor final : public Callback {
   explicit SpeedMonitor(SpeedMonitorOptions options = {});
   explicit SpeedMonitor(EmptyOptions) : SpeedMonitor() {}
   StateDict local_hparams() const override;
-  void init(const State& state, Logger& logger) override;  // forgets what another trainer has taken
+  void init(const State& state, Logger& logger) override;  // clears the measurements of another trainer
   void fit_start(const State& state, Logger& logger) override;
   void before_train_batch(const State& state, Logger& logger) override;
   void after_train_batch(const State& state, Logger& logger) override;
@@ -50,10 +50,10 @@ class COMPOSER_EXPORT SpeedMonitor final : public Callback {
   std::vector<Point> points_;  // ring buffer of the times after the last batches; newest_ is the newest
   std::size_t newest_ = 0, filled_ = 0;
   Seconds total_eval_wct_{};
-  std::optional<double> flops_per_sample_;  // as counted
-  std::optional<double> counted_;           // of the current batch
-  std::shared_ptr<FlopCounter> counter_;    // while it counts
-  double peak_ = 0;                         // of a device, per second; 0: unknown
+  std::optional<double> flops_per_sample_;  // the counted number
+  std::optional<double> counted_;           // counted in the current batch
+  std::shared_ptr<FlopCounter> counter_;    // set while it counts
+  double peak_ = 0;                         // of a device, FLOPs per second; 0: unknown
 };
 
 }  // namespace composer::callbacks

@@ -29,7 +29,7 @@ std::unique_ptr<DeviceReader> reader_of(c10::Device device) {
   return nullptr;
 }
 
-// The keys of a GPU's values contain the rank, as Composer's do.
+// Adds the rank to the keys of a GPU's values, as Composer does.
 Readings with_rank(const Readings& readings, int rank, bool log_all_data) {
   const std::vector<const char*> prefixes = log_all_data ? std::vector{""} : std::vector{"min_", "max_"};
   Readings all;
@@ -46,13 +46,14 @@ std::vector<Option<SystemMetricsMonitorOptions>> system_metrics_monitor_options(
 
 }  // namespace
 
-// The newest sample, which a thread of its own replaces.
+// Keeps the newest sample, which a background thread replaces.
 class SystemMetricsMonitor::Sampler {
  public:
   Sampler(const SystemMetricsMonitorOptions& options, c10::Device device, int rank)
       : options_(options), rank_(rank), gpu_(reader_of(device)), times_(cpu_times(text_of_file("/proc/stat"))) {}
 
-  // If there is a sample that was not logged before. The first is taken here, all others by the thread.
+  // Logs a sample that was not logged before, if there is one. This function takes the first sample, the thread all
+  // others.
   void log(Logger& logger) {
     if (!thread_.joinable()) {
       take();
@@ -103,11 +104,11 @@ class SystemMetricsMonitor::Sampler {
   const std::unique_ptr<DeviceReader> gpu_;
   std::optional<CpuTimes> times_;  // of the last sample
   Readings logged_;                // the sample that is logged
-  std::vector<LogEntry> records_;  // kept for its memory
-  std::mutex mutex_;               // of newest_
+  std::vector<LogEntry> records_;  // reuses its memory
+  std::mutex mutex_;               // guards newest_
   Readings newest_;
   std::atomic<bool> is_new_ = false;
-  std::jthread thread_;  // the last, because it uses the others
+  std::jthread thread_;  // declared last, because it uses the other members
 };
 
 SystemMetricsMonitor::SystemMetricsMonitor(SystemMetricsMonitorOptions options)

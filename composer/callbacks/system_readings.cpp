@@ -24,7 +24,7 @@ std::string_view next_line(std::string_view& text) {
   return line;
 }
 
-// The next whole number of a line; nullopt: there is none.
+// The next whole number in a line; nullopt: there is none.
 std::optional<std::int64_t> next_number(std::string_view& line) {
   const std::size_t begin = line.find_first_of("0123456789");
   if (begin == std::string_view::npos) return std::nullopt;
@@ -34,7 +34,7 @@ std::optional<std::int64_t> next_number(std::string_view& line) {
   return error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-// Of a line "MemTotal:  123 kB", in bytes; 0 if there is no such line.
+// The value of a line "MemTotal:  123 kB", in bytes; 0 if there is no such line.
 std::int64_t bytes_of(std::string_view meminfo, std::string_view name) {
   while (!meminfo.empty()) {
     std::string_view line = next_line(meminfo);
@@ -58,7 +58,8 @@ std::string text_of_file(const char* path) {
 std::optional<CpuTimes> cpu_times(std::string_view stat) {
   std::string_view line = next_line(stat);
   if (!line.starts_with("cpu ")) return std::nullopt;
-  std::array<std::int64_t, 8> ticks{};  // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user
+  // User, nice, system, idle, iowait, irq, softirq, steal; the time of guests is included in user.
+  std::array<std::int64_t, 8> ticks{};
   CpuTimes times;
   for (std::int64_t& tick : ticks) times.total += tick = next_number(line).value_or(0);
   times.busy = times.total - ticks[3] - ticks[4];
@@ -101,10 +102,10 @@ void add_disk(Readings& readings, const char* path) {
 }
 
 void add_network(Readings& readings, std::string_view dev) {
-  std::array<std::int64_t, 16> sums{};  // received: bytes, packets, errors, dropped, ...; sent: the same
+  std::array<std::int64_t, 16> sums{};  // received: bytes, packets, errors, dropped, ...; then sent, in the same order
   while (!dev.empty()) {
     const std::string_view line = next_line(dev);
-    const std::size_t colon = line.find(':');  // headings have none
+    const std::size_t colon = line.find(':');  // headings have no colon
     if (colon == std::string_view::npos) continue;
     std::string_view rest = line.substr(colon + 1);
     for (std::int64_t& sum : sums) sum += next_number(rest).value_or(0);

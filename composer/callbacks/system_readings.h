@@ -1,4 +1,4 @@
-// What SystemMetricsMonitor logs, without a trainer. Internal.
+// The values that SystemMetricsMonitor logs, read without a trainer. Internal.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@ namespace composer::callbacks {
 
 std::string text_of_file(const char* path);  // empty if it cannot be read
 
-// Time of all processors, in ticks, by the text of /proc/stat.
+// Time of all processors, in ticks, from the text of /proc/stat.
 struct CpuTimes {
   std::int64_t busy = 0, total = 0;
 };
@@ -19,11 +19,11 @@ std::optional<CpuTimes> cpu_times(std::string_view stat);
 // Percentage of the time between the two that processors were busy, with one decimal.
 double busy_percentage(const CpuTimes& from, const CpuTimes& to);
 
-// Adds cpu_memory_*, by the text of /proc/meminfo.
+// Adds cpu_memory_*, from the text of /proc/meminfo.
 void add_memory(Readings& readings, std::string_view meminfo);
-// Adds disk_memory_* of the file system that `path` is on.
+// Adds disk_memory_* of the file system that contains `path`.
 void add_disk(Readings& readings, const char* path);
-// Adds network_*, sums over all interfaces, by the text of /proc/net/dev.
+// Adds network_*, summed over all interfaces, from the text of /proc/net/dev.
 void add_network(Readings& readings, std::string_view dev);
 
 }  // namespace composer::callbacks

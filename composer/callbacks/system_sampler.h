@@ -1,5 +1,5 @@
 #pragma once
-// Load of the processors, memory, disk and network while a profiler records. Internal to Profiler.
+// Samples the load of the processors, memory, disk and network while a profiler records. Internal to Profiler.
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -18,7 +18,7 @@ struct SystemSamplerOptions {
   Seconds interval{0.5};
 };
 
-// From its construction to stop(), a thread of its own takes a sample at each interval; so does each of the two.
+// A background thread takes a sample at each interval. The constructor and stop() also take one each.
 class SystemSampler {
  public:
   explicit SystemSampler(const SystemSamplerOptions& options);
@@ -36,7 +36,7 @@ class SystemSampler {
   std::vector<profiler::Counter> samples_;
   std::mutex mutex_;
   std::condition_variable_any wakes_;
-  std::jthread thread_;  // the last, because it uses the others
+  std::jthread thread_;  // declared last, because it uses the other members
 };
 
 }  // namespace composer::callbacks

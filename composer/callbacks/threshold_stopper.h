@@ -13,8 +13,8 @@ struct ThresholdStopperOptions {
   std::string monitor = {};                                     // required: name of the metric, without its label
   std::string dataloader_label = {};                            // required: "train", or the label of an evaluator
   double threshold = std::numeric_limits<double>::quiet_NaN();  // required
-  std::optional<Better> better = {};                            // unset: as declared by the metric, else by its name
-  bool stop_on_batch = false;  // also check training metrics after each batch, which reads them on the host
+  std::optional<Better> better = {};  // unset: as declared by the metric, otherwise by its name
+  bool stop_on_batch = false;         // also checks training metrics after each batch, which copies them to the host
 };
 
 // Requests a stop when the metric is better than the threshold; equal or NaN is not better. Checks when the evaluator
