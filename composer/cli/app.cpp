@@ -20,7 +20,7 @@ std::string names_of_commands(const std::vector<Command>& commands) {
   return listed(commands, [](const Command& command) { return command.first->get_name(); });
 }
 
-// `help` and `help SUBCOMMAND`, as many programs have them.
+// Accepts `help` and `help SUBCOMMAND`, like many programs.
 std::vector<std::string> without_help(std::vector<std::string> arguments) {
   if (arguments.empty() || arguments.front() != "help") return arguments;
   arguments.erase(arguments.begin());
@@ -29,7 +29,7 @@ std::vector<std::string> without_help(std::vector<std::string> arguments) {
   return arguments;
 }
 
-// The program that launch starts, with its arguments, which are cut off: CLI11 would take values such as [1,2] apart.
+// Cuts off the program that launch starts, with its arguments: CLI11 would split values such as [1,2].
 std::vector<std::string> cut_program(std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front() != "launch") return {};
   const auto dashes = std::ranges::find(arguments, "--");
@@ -55,7 +55,7 @@ int run(const std::vector<std::string>& given, const Console& console) {
   app.require_subcommand(1);
   const bool launches = !arguments.empty() && arguments.front() == "launch" && program.empty();
   app.failure_message([launches](const CLI::App* failed, const CLI::Error& error) {
-    // CLI11 lists what it does not expect from the end on, and asks the program itself for help.
+    // CLI11 lists unexpected arguments from the end, and suggests asking the program itself for help.
     if (error.get_name() == "ExtrasError" && launches)
       return std::string(
           "composer: launch: -- must stand before the program, as in: composer launch -n 2 -- ./train\n");

@@ -19,7 +19,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return Duration(std::chrono::steady_clock::now() - start).count();
 }
 
-// The largest step from one checkpoint to the next; if there is but one, to that.
+// The largest number of batches between two checkpoints; with only one checkpoint, up to that one.
 std::int64_t interval_of(const fs::path& folder) {
   std::int64_t largest = 0, before = 0;
   const auto all = saving::list_checkpoints(folder);
@@ -58,7 +58,7 @@ void report_run(const KilledRun& run, const Console& console) {
   console.out.flush();
 }
 
-// Runs until there are no kills left; called by several threads.
+// Executes runs until there are no kills left; called by several threads.
 void work(const TortureOptions& options, const KillOptions& kill, const Reference& reference, KillBudget& budget,
           Campaign& campaign, const Console& console) {
   for (;;) {

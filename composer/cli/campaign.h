@@ -31,7 +31,7 @@ struct Reference {
 
 Reference run_reference(const TortureOptions& options, const std::filesystem::path& folder);
 
-// Totals over all killed runs.
+// Totals and the first failure of all killed runs.
 struct Campaign {
   std::mutex mutex;
   std::int64_t next = 1, runs = 0, bad = 0;
@@ -41,10 +41,11 @@ struct Campaign {
   std::exception_ptr error;
 };
 
-// Executes killed runs beside the reference's folder, several at once, until all kills are done, and reports each.
+// Executes killed runs in folders beside the reference's folder, several at once, until all kills are done, and reports
+// each run.
 void run_campaign(const TortureOptions& options, const KillOptions& kill, const Reference& reference,
                   Campaign& campaign, const Console& console);
-// Returns the exit code. With kills asked for, none of which came after a checkpoint, nothing is proved: kError.
+// Returns the exit code. If kills were requested but none came after a checkpoint, nothing is proved: returns kError.
 int report(Campaign& campaign, const TortureOptions& options, const Reference& reference, double seconds,
            const Console& console);
 

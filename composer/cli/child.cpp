@@ -17,9 +17,9 @@
 namespace composer::cli {
 namespace {
 
-constexpr Duration kPause(0.001);  // between two looks at a child
+constexpr Duration kPause(0.001);  // between two checks of a child
 
-std::atomic<bool> interrupted = false;  // a handler reaches nothing but this
+std::atomic<bool> interrupted = false;  // a signal handler can access only a global
 
 void note(int) { interrupted = true; }
 
@@ -71,7 +71,7 @@ Child::Child(const std::vector<std::string>& command, const std::filesystem::pat
 }
 
 Child::~Child() {
-  ::kill(-pid_, SIGKILL);  // also what it has started and left behind
+  ::kill(-pid_, SIGKILL);  // also processes that it has started and left behind
   if (!ended_) ::waitpid(pid_, &status_, 0);
 }
 

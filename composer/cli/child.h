@@ -11,13 +11,13 @@ namespace composer::cli {
 
 using Duration = std::chrono::duration<double>;
 
-// This process received SIGINT or SIGTERM while a SignalWatch existed.
+// Thrown if this process received SIGINT or SIGTERM while a SignalWatch existed.
 struct Interrupted : std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-// While it exists, SIGINT and SIGTERM are recorded instead of ending this process; Child::wait() then throws
-// Interrupted. One at a time.
+// During its lifetime, SIGINT and SIGTERM are recorded instead of ending this process; Child::wait() then throws
+// Interrupted. Only one may exist at a time.
 class SignalWatch {
  public:
   SignalWatch();
@@ -44,7 +44,7 @@ class Child {
   bool wait(Duration at_most);  // returns whether it has ended; throws Interrupted
   void signal(int number);      // to the whole group
   bool failed() const { return status_ != 0; }
-  std::string ending() const;  // "exit code 3", "signal 11 (Segmentation fault)"
+  std::string ending() const;  // describes how it ended: "exit code 3", "signal 11 (Segmentation fault)"
 
  private:
   bool ended();

@@ -26,7 +26,8 @@ struct View {
   std::map<std::string, std::string> values;
 };
 
-// All of the manifest but what is of one run or machine alone. A run that was killed may have counted more checkpoints.
+// Adds the manifest except the values that belong to one run or machine. A killed run may have counted more
+// checkpoints.
 void add_manifest(const saving::Manifest& manifest, View& view) {
   static const std::set<std::string> own = {
       "format",           "version",          "id",    "run_id",  "number", "program",
@@ -56,7 +57,8 @@ View view_of(const Contents& contents, bool weights_only, const std::vector<std:
   return view;
 }
 
-// Names that only one of the two has, and what(a, b) for those that both have, in the order of the names.
+// Calls back with names that only one of the two has, and with what(a, b) for names that both have, in the order of the
+// names.
 template <class Map, class What>
 void join_maps(const Map& a, const Map& b, Comparison& result, const What& what) {
   std::map<std::string, std::string> wrong;
@@ -113,7 +115,7 @@ std::string difference_of(const at::Tensor& a, const at::Tensor& b) {
     return join(a.scalar_type(), " ", a.sizes(), " and ", b.scalar_type(), " ", b.sizes());
   const at::Tensor left = a.contiguous(), right = b.contiguous();
   if (left.numel() == 0 || std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0) return "";
-  // Of each element, the bits.
+  // The bits of each element.
   const auto bits = [](const at::Tensor& t) {
     return at::from_blob(t.data_ptr(), {t.numel(), static_cast<std::int64_t>(t.element_size())}, at::kByte);
   };

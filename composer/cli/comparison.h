@@ -8,7 +8,7 @@
 namespace composer::cli {
 
 // Globs of values that differ between equal runs: measured times, random names, and the length and checksums of files
-// that contain times.
+// with times.
 const std::vector<std::string>& wall_clock_globs();
 bool fits_any(const std::string& name, const std::vector<std::string>& globs);
 
@@ -22,7 +22,7 @@ struct Comparison {
 };
 
 // Tensors are equal if they are bit-identical. If only one of the two is a checkpoint, its weights are compared. Names
-// that fit one of the globs are skipped.
+// that match one of the globs are skipped.
 Comparison compare(const Contents& a, const Contents& b, const std::vector<std::string>& ignored);
 
 // Describes the difference; empty if dtype, shape and all bits are equal.

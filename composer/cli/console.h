@@ -35,7 +35,7 @@ Command add_verify(CLI::App& app);
 Command add_diff(CLI::App& app);
 Command add_convert(CLI::App& app);
 Command add_torture(CLI::App& app);
-// `program` is what follows the first -- on the command line.
+// `program`: the arguments after the first -- on the command line.
 Command add_launch(CLI::App& app, std::vector<std::string> program);
 
 }  // namespace composer::cli

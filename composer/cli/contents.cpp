@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 void add_tensors(Contents& contents, const std::shared_ptr<formats::SafetensorsFile>& file, const std::string& prefix,
                  bool allow_unknown = false) {
   for (const formats::TensorEntry& entry : file->tensors())
-    if (!allow_unknown || formats::element_bytes(entry.dtype) != 0)  // libtorch has it
+    if (!allow_unknown || formats::element_bytes(entry.dtype) != 0)  // libtorch has the dtype
       contents.tensors.push_back({prefix + entry.name, util::lower(entry.dtype), entry.shape, entry.end - entry.begin,
                                   [file, entry] { return file->read(entry); }});
 }
@@ -53,7 +53,7 @@ std::string text_of(const StateValue& value) {
   return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
 }
 
-// Everything but tensors.
+// Adds everything but tensors.
 void add_values(Contents& contents, const StateDict& state, const std::string& path) {
   if (state.empty() && !path.empty()) contents.values.emplace_back(path, "{}");
   for (const auto& [name, value] : state.entries()) {
@@ -77,11 +77,12 @@ std::shared_ptr<formats::SafetensorsFile> add_file(Contents& contents, const std
 
 namespace {
 
-// By its name, or by its beginning: the length of the header, and the header, which is JSON.
+// Whether the file looks like safetensors: by its name, or by its beginning: the length of the header, and the header,
+// which is JSON.
 bool looks_like_safetensors(const fs::path& path, const formats::ByteSource& file) {
   constexpr std::uint64_t kLength = 8;
   const std::string extension = util::lower(path.extension().string());
-  if (extension == ".safetensors" || extension == ".pt" || extension == ".pth") return true;  // damaged, if anything
+  if (extension == ".safetensors" || extension == ".pt" || extension == ".pth") return true;  // possibly damaged
   if (file.size() <= kLength) return false;
   const std::string first = file.read(kLength, 1);
   return first == "{" || first == " ";
@@ -114,7 +115,7 @@ const Entry* Contents::find(const std::string& name) const {
 Contents open_contents(const fs::path& path, bool allow_unknown) {
   Contents contents{.path = path, .kind = kind_of(path)};
   switch (contents.kind) {
-    case Kind::SAVE_FOLDER:  // an error, which says so
+    case Kind::SAVE_FOLDER:  // open_checkpoint() throws an error that says so
     case Kind::CHECKPOINT:
       contents.checkpoint = saving::open_checkpoint(path);
       contents.checksums = true;

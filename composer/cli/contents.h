@@ -20,10 +20,10 @@ enum class Kind : std::uint8_t { CHECKPOINT, SAVE_FOLDER, SAFETENSORS, PT };
 // path and for an unknown kind.
 Kind kind_of(const std::filesystem::path& path);
 
-inline constexpr std::string_view kModel = "model/";  // begins the names of a checkpoint's weights
+inline constexpr std::string_view kModel = "model/";  // prefix of the names of a checkpoint's weights
 
 struct Entry {
-  std::string name, dtype;  // "model/fc.weight" in a checkpoint, "fc.weight" in a file of weights; "f32"
+  std::string name, dtype;  // name: "model/fc.weight" in a checkpoint, "fc.weight" in a file of weights; dtype: "f32"
   std::vector<std::int64_t> shape;
   std::uint64_t bytes = 0;
   std::function<at::Tensor()> read;  // verifies the bytes
@@ -43,7 +43,7 @@ struct Contents {
   const Entry* find(const std::string& name) const;
 };
 
-// `allow_unknown`: skip what this version cannot read: objects of unknown classes, tensors of unknown dtypes.
+// With `allow_unknown`, skips what this version cannot read: objects of unknown classes, tensors of unknown dtypes.
 Contents open_contents(const std::filesystem::path& path, bool allow_unknown = false);
 
 // Folders of checkpoints below a folder, including damaged ones, sorted by name.

@@ -43,7 +43,7 @@ std::vector<Rename> rules_of(const ConvertOptions& options) {
 
 std::int64_t infinities(const at::Tensor& tensor) { return tensor.isinf().sum().item<std::int64_t>(); }
 
-// What evaluations of the run use instead of its trained weights, by the names of these.
+// The weights that evaluations of the run use instead of its trained weights, by the names of the trained weights.
 using Averages = std::map<std::string, const Entry*>;
 
 Averages averages_in(const Contents& contents) {
@@ -73,7 +73,7 @@ Averages averages_to_write(const Contents& contents, const ConvertOptions& optio
   return averages;
 }
 
-// Evaluations may have been of the averages, so that the trained weights are others than a metric was measured on.
+// Warns that metrics may have been measured on averages instead of the trained weights.
 void tell_of_averages(const Contents& contents, const ConvertOptions& options, const Console& console) {
   const std::string by = printable(contents.handed_out.by);
   if (options.averages || by.empty()) return;
@@ -83,7 +83,7 @@ void tell_of_averages(const Contents& contents, const ConvertOptions& options, c
                                                 : ": --averages writes them\n");
 }
 
-// Of a checkpoint, the weights.
+// For a checkpoint, returns the weights.
 formats::NamedTensors tensors_of(const Contents& contents, const ConvertOptions& options, const Console& console) {
   Renaming rename(rules_of(options));
   const Averages averages = averages_to_write(contents, options);

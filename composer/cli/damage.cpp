@@ -36,8 +36,8 @@ void add(Findings& findings, const std::exception& error) {
   (unsupported ? findings.unsupported : findings.damage).push_back(one_line(error));
 }
 
-// Against the manifest, which has the checksum of the header, and with it of the tensors' checksums. Those of version 1
-// have that of the whole file.
+// Compares with the manifest, which contains the checksum of the header, and so of the tensors' checksums. Manifests of
+// version 1 contain the checksum of the whole file.
 void check_file(const fs::path& path, const saving::Manifest::File& expected, int version) {
   auto file = formats::open_file(path);
   if (file->size() != expected.size)
@@ -60,7 +60,7 @@ void check_files(const fs::path& path, Findings& findings) {
     }
 }
 
-// Every tensor is read, so that each that is damaged is named.
+// Reads every tensor, so that each damaged one is named.
 void check_contents(const fs::path& path, bool allow_unknown, Findings& findings) {
   for (const Entry& tensor : open_contents(path, allow_unknown).tensors) try {
       tensor.read();
@@ -69,7 +69,7 @@ void check_contents(const fs::path& path, bool allow_unknown, Findings& findings
     }
 }
 
-// What occurs twice, such as a file that is missing, is said once.
+// Removes duplicates, for example of a missing file.
 void say_once(std::vector<std::string>& lines) {
   std::ranges::sort(lines);
   lines.erase(std::ranges::unique(lines).begin(), lines.end());

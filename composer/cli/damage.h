@@ -6,14 +6,14 @@
 
 namespace composer::cli {
 
-// What is wrong with a checkpoint or a file of weights, one line each. Both are empty if every byte is as it was
+// The damage of a checkpoint or a file of weights, one line each. Both lists are empty if every byte is as it was
 // written.
 struct Findings {
   std::vector<std::string> damage;
-  std::vector<std::string> unsupported;  // what this version cannot read, so that some damage to it is not seen
+  std::vector<std::string> unsupported;  // parts that this version cannot read, so that damage in them may be missed
 };
 
-// Never throws because of the content of files. `allow_unknown`: what is not supported is no finding.
+// Never throws because of the content of files. With `allow_unknown`, unsupported parts are not reported.
 Findings findings_of(const std::filesystem::path& path, bool allow_unknown = false);
 
 }  // namespace composer::cli

@@ -46,7 +46,7 @@ std::string time_text(const Timestamp& time) {
   return text;
 }
 
-// Metrics are added without looking for their names, which the ordered document would do for each.
+// Adds metrics without searching for their names, which the ordered document would do for each.
 Json json_of(const Manifest& manifest) {
   const auto all = util::parse_json<nlohmann::json>(manifest.to_json());
   Manifest rest = manifest;
@@ -58,7 +58,7 @@ Json json_of(const Manifest& manifest) {
   return json;
 }
 
-// Tensors, bytes and other values by the first part of their names (timestamps and the like together).
+// Counts tensors, bytes and other values by the first part of their names (timestamps and similar values together).
 struct Group {
   std::string name;
   std::int64_t tensors = 0, values = 0;
@@ -79,7 +79,7 @@ std::vector<Group> groups_of(const Contents& contents) {
   }
   if (!contents.checkpoint) return groups;
   for (const auto& [name, value] : contents.values) ++group(name).values;
-  Group others{"others"};  // a row each would be long
+  Group others{"others"};  // one row for each would be long
   std::erase_if(groups, [&](const Group& one) {
     if (one.tensors == 0 && one.name != "callbacks" && one.name != "algorithms" && one.name != "schedulers")
       others.values += one.values;
@@ -104,7 +104,7 @@ at::Tensor read_if_supported(const Entry& entry) {
   }
 }
 
-// Of what is a number; complex ones are not looked at. A part of the tensor at a time is made double.
+// The statistics of numbers; complex ones are skipped. Converts a tensor to double in parts.
 std::optional<Stats> stats_of(const Entry& entry) {
   constexpr std::int64_t kAtOnce = 1 << 20;
   const at::Tensor tensor = read_if_supported(entry);
@@ -148,7 +148,7 @@ void print_manifest(const Contents& contents, const Console& console) {
   metrics.print(console.out);
 }
 
-// What the program had reported of its options, if the checkpoint has it: name and JSON.
+// The hyperparameters of the run, if the checkpoint contains them: name and JSON.
 std::vector<std::pair<std::string, std::string>> hyperparameters_of(const Contents& contents) {
   constexpr std::string_view kBefore = "hyperparameters/";
   std::vector<std::pair<std::string, std::string>> all;
@@ -180,7 +180,7 @@ void print_groups(const Contents& contents, const Console& console) {
   table.print(console.out);
 }
 
-// Names last: they may be long.
+// Prints names last, because they may be long.
 void print_tensors(const Contents& contents, bool with_stats, const Console& console) {
   Table table(with_stats ? "llrrrrl" : "llrl");
   if (with_stats)
@@ -233,9 +233,9 @@ void print(const Json& json, const Console& console) {
   console.out << json.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-using Listed = std::pair<std::string, Manifest>;  // a checkpoint's name
+using Listed = std::pair<std::string, Manifest>;  // a checkpoint's name and manifest
 
-// A line for each checkpoint, and the metrics of the last one.
+// Prints a line for each checkpoint, and the metrics of the last one.
 void print_list(const std::vector<Listed>& all, const InspectOptions& options, const Console& console) {
   const std::string shown = net::shown_url(options.path);
   Json json = {{"path", shown}, {"kind", "save_folder"}, {"checkpoints", Json::array()}};
@@ -256,7 +256,7 @@ void print_list(const std::vector<Listed>& all, const InspectOptions& options, c
   metrics.print(console.out, 4);
 }
 
-// Returns kBad if a checkpoint is damaged.
+// Lists the checkpoints of a folder. Returns kBad if one is damaged.
 int list(const InspectOptions& options, const Console& console) {
   const fs::path folder = options.path;
   const std::vector<fs::path> paths = checkpoints_below(folder);
@@ -274,7 +274,7 @@ int list(const InspectOptions& options, const Console& console) {
   return all.size() == paths.size() ? kGood : kBad;
 }
 
-// A folder of checkpoints below a URI, of which the manifests are read.
+// Lists the checkpoints of a folder below a URI, whose manifests are read.
 int list_remote(net::RemoteStore& store, const std::vector<std::string>& names, const InspectOptions& options,
                 const Console& console) {
   std::vector<Listed> all;
@@ -298,7 +298,7 @@ std::vector<std::string> checkpoints_in(net::RemoteStore& store) {
 
 int inspect_contents(const Contents& contents, const InspectOptions& options, const Console& console);
 
-// Anything else is downloaded into a temporary folder.
+// Lists a folder of checkpoints; anything else is downloaded into a temporary folder.
 int inspect_remote(const InspectOptions& options, const Console& console) {
   if (!options.path.starts_with("http")) {
     const auto store = net::open_store(options.path);
@@ -314,7 +314,7 @@ int inspect(const InspectOptions& options, const Console& console) {
   if (net::is_uri(options.path)) return inspect_remote(options, console);
   if (kind_of(options.path) == Kind::SAVE_FOLDER) return list(options, console);
   Contents contents = open_contents(options.path, options.allow_unknown);
-  if (contents.checkpoint && !options.json) contents.path = contents.checkpoint->path;  // a link's target
+  if (contents.checkpoint && !options.json) contents.path = contents.checkpoint->path;  // the target of a link
   return inspect_contents(contents, options, console);
 }
 

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Uniform in [0, 1), the same everywhere.
+// Uniform numbers in [0, 1), the same on all machines.
 class Random {
  public:
   Random(std::uint64_t seed, std::int64_t number) {
@@ -37,13 +37,13 @@ std::int64_t newest_batch(const fs::path& folder) {
   return newest;
 }
 
-// What was there after the kill before.
+// The state after the previous kill.
 struct Seen {
   std::int64_t newest = 0;
   std::vector<fs::path> leftovers;
 };
 
-// What holds after each kill.
+// Checks what must hold after each kill.
 void check_after_kill(const KillOptions& options, const fs::path& folder, Seen& last, KilledRun& run) {
   const auto wrong = [&](const std::string& what) {
     run.wrong.push_back(join("after kill ", run.killed_at.size(), ": ", what));
@@ -66,7 +66,7 @@ void check_after_kill(const KillOptions& options, const fs::path& folder, Seen& 
   last = {newest, leftovers};
 }
 
-// Returns false if it does not end although it was asked to.
+// Returns false if the process does not end after a request.
 bool kill(Child& child, const KillOptions& options) {
   child.signal(options.signal);
   if (child.wait(options.patience)) return true;

@@ -13,8 +13,8 @@ struct KillOptions {
   std::vector<std::string> command;
   int signal = 9;
   std::uint64_t seed = 1;
-  Duration min{0}, max{0};    // time from a start to the kill
-  Duration patience{60};      // longest wait for a process that should end by itself
+  Duration min{0}, max{0};    // the kill comes at a time between these after the start
+  Duration patience{60};      // how long to wait for a process that should end by itself
   std::int64_t interval = 0;  // batches between two checkpoints
 };
 
@@ -41,14 +41,14 @@ struct KilledRun {
   std::vector<std::string> wrong;
 };
 
-// Starts the command in `folder` and kills it at moments that depend on seed and number, repeatedly, until it ends by
+// Starts the command in `folder` and kills it at times that depend on seed and number, repeatedly, until it ends by
 // itself. After each kill, every checkpoint must be complete, and the newest must not be older than before, nor more
-// than two intervals behind the log: one that was trained, and one while a checkpoint was being written. At the end no
-// temporary folder may remain.
+// than two intervals behind the log: one interval that was trained, and one during which a checkpoint was written. At
+// the end no temporary folder may remain.
 KilledRun run_killed(const KillOptions& options, std::int64_t number, const std::filesystem::path& folder,
                      KillBudget& budget);
 
-// The last lines of its output.
+// The last lines in the file of its output.
 std::string last_words(const std::filesystem::path& output);
 std::filesystem::path output_of(const std::filesystem::path& folder);
 

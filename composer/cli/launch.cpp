@@ -30,7 +30,7 @@ const std::map<std::string, OutputMode> kModes = {{"", OutputMode::MIXED},
                                                   {"files", OutputMode::FILES},
                                                   {"rank0", OutputMode::RANK0}};
 
-// Asks in a process of its own, so that the driver opens no files and starts no threads in this one.
+// Counts accelerators in a separate process, so that the driver opens no files and starts no threads in this one.
 std::int64_t accelerators() {
   const std::optional<at::DeviceType> type = available_accelerator();
   if (!type) return 0;
@@ -94,7 +94,7 @@ void make_log_folder(const std::string& folder) {
   if (error) throw ConfigError("--log-folder: cannot make ", folder, ": ", error.message());
 }
 
-// A descriptor of ours must not become that of a closed stdin, stdout or stderr.
+// Prevents a descriptor of ours from becoming that of a closed stdin, stdout or stderr.
 void open_standard_descriptors() {
   for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number)
     if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
@@ -108,7 +108,7 @@ int launch(LaunchOptions options, bool ranks_given, const Console& console) {
   try {
     const Program program = find_program(options.command);
     make_log_folder(options.log_folder);
-    ::signal(SIGPIPE, SIG_IGN);  // for this process and the ranks: a reader that is gone is an error of the write
+    ::signal(SIGPIPE, SIG_IGN);  // for this process and the ranks: a reader that is gone becomes an error of the write
     SignalQueue signals;
     for (int restarts = 0;; ++restarts) {
       result = run_ranks(options, program, kModes.at(options.output), restarts, signals, out, err);

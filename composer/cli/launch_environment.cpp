@@ -1,4 +1,4 @@
-// What a rank learns from its launcher: variables, and the socket of rank 0.
+// What a launcher passes to a rank: environment variables, and the socket of rank 0.
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
@@ -49,7 +49,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, int loca
 
 namespace {
 
-// 0, or the error. IPv6 sockets also accept IPv4.
+// Returns 0 or the error. IPv6 sockets also accept IPv4.
 int listen_at(int descriptor, sa_family_t family, bool everywhere, std::uint16_t port) {
   sockaddr_storage address{};
   socklen_t size = sizeof(sockaddr_in);

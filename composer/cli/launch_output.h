@@ -6,8 +6,8 @@
 
 namespace composer::cli {
 
-// Makes whole lines of pieces of output, each with a prefix. Bytes other than '\n' are kept as they are. A line that is
-// longer than `longest` bytes is cut into several.
+// Assembles pieces of output into whole lines, each with a prefix. Bytes other than '
+// ' are unchanged. A line that is longer than `longest` bytes is split.
 class PrefixedLines {
  public:
   explicit PrefixedLines(std::string prefix, std::size_t longest = std::size_t{64} << 20);
@@ -31,12 +31,12 @@ class LastLines {
 
  private:
   std::size_t most_, longest_;
-  bool open_ = false;  // the last line has no end yet
+  bool open_ = false;  // whether the last line has no end yet
   std::deque<std::string> lines_;
 };
 
-// Output to a file descriptor that is shared with others and therefore stays blocking. Bytes wait here until they can
-// be written without blocking. After an error of the descriptor, such as a closed pipe, output is dropped.
+// Writes to a file descriptor that is shared with others and therefore stays blocking. Bytes are kept until they can be
+// written without blocking. After an error of the descriptor, such as a closed pipe, output is dropped.
 class Sink {
  public:
   explicit Sink(int descriptor);
@@ -53,9 +53,9 @@ class Sink {
  private:
   static constexpr std::size_t kFull = std::size_t{1} << 20;
   int descriptor_;
-  std::size_t piece_;  // bytes that one write takes without blocking
+  std::size_t piece_;  // number of bytes that one write takes without blocking
   std::string pending_;
-  std::size_t written_ = 0;  // of pending_
+  std::size_t written_ = 0;  // number of bytes of pending_
 };
 
 }  // namespace composer::cli

@@ -22,7 +22,7 @@ std::string to_string(const Ending& ending) {
 EndPolicy::EndPolicy(int ranks, Time grace, Time blame_wait) : ranks_(ranks), grace_(grace), blame_wait_(blame_wait) {}
 
 void EndPolicy::ended(const Ends& ends, Time now) {
-  // Of ranks that seem to have ended at the same time, one that was killed is the cause of the others' errors.
+  // If ranks seem to have ended at the same time, one that was killed is the cause of the others' errors.
   Ends sorted = ends;
   std::ranges::stable_sort(sorted, {}, [](const auto& end) { return end.second.signal == 0; });
   for (const auto& [rank, ending] : sorted) {
@@ -32,7 +32,7 @@ void EndPolicy::ended(const Ends& ends, Time now) {
 }
 
 void EndPolicy::take_failure(int rank, const Ending& ending, Time now) {
-  if (terminated_ || all_killed_ || failed_) return;  // a consequence
+  if (terminated_ || all_killed_ || failed_) return;  // the end is a consequence of the first failure
   const auto is_asked = [&](int signal) { return ending.status() == 128 + signal; };
   if (std::ranges::any_of(asked_, is_asked) || (!asked_.empty() && ending.code == kPeerLost)) {
     if (!kill_at_) kill_at_ = now + grace_;
@@ -57,7 +57,7 @@ EndPolicy::Action EndPolicy::next(Time now) {
   const bool blamed = blame_until_ && now >= *blame_until_;
   if (terminated_ || (!failed_ && !blamed && !all_ended())) return Action::WAIT;
   terminated_ = true;
-  // What the ranks have started may still be doing what a signal asked for, such as writing a checkpoint.
+  // Processes started by the ranks may still be doing what a signal requested, such as writing a checkpoint.
   const bool busy_ending = !asked_.empty() && !failed_ && !blamed;
   if (!kill_at_) kill_at_ = now + grace_;
   return busy_ending ? Action::WAIT : Action::TERMINATE;
@@ -71,7 +71,7 @@ std::optional<EndPolicy::Time> EndPolicy::wake() const {
 
 std::optional<int> EndPolicy::culprit() const {
   if (failed_) return failed_;
-  // The rank that the others lost is the one that hangs.
+  // The rank that the others have lost is the one that hangs.
   if (lost_a_peer_ && !killed_.empty()) return killed_.front();
   return lost_a_peer_;
 }

@@ -8,26 +8,26 @@
 
 namespace composer::cli {
 
-// Exit code of a rank that says that another rank is to blame for its end.
+// Exit code with which a rank reports that another rank is to blame for its end.
 constexpr int kPeerLost = 75;
 
 // How a process ended.
 struct Ending {
   int code = 0;    // exit code, if `signal` is 0
-  int signal = 0;  // that killed it
+  int signal = 0;  // the signal that killed it; 0: none
   bool core_dumped = false;
 
   bool good() const { return code == 0 && signal == 0; }
-  int status() const { return signal != 0 ? 128 + signal : code; }  // as a shell reports it
+  int status() const { return signal != 0 ? 128 + signal : code; }  // the exit status as a shell reports it
 };
 
-// "exited with 3", "was killed by SIGKILL (out of memory?)"
+// Describes an ending: "exited with 3", "was killed by SIGKILL (out of memory?)".
 std::string to_string(const Ending& ending);
-std::string signal_name(int number);  // "SIGTERM"
+std::string signal_name(int number);  // for example "SIGTERM"
 
 using Ends = std::vector<std::pair<int, Ending>>;  // ranks and how they ended
 
-// Decides when the ranks of one start are ended, and which of them is to blame: the first that fails. A rank that exits
+// Decides when the ranks of one start are ended, and which rank is to blame: the first that fails. A rank that exits
 // with kPeerLost is to blame only if no other rank fails within `blame_wait`. Has no access to processes; `now` is the
 // time of a monotonic clock.
 class EndPolicy {
@@ -37,23 +37,24 @@ class EndPolicy {
 
   EndPolicy(int ranks, Time grace, Time blame_wait = Time(3));
 
-  // Ranks that ended since the last call, in any order.
+  // Reports ranks that ended since the last call, in any order.
   void ended(const Ends& ends, Time now);
-  // A signal that asks for the end was passed on to all ranks. Their end by this signal is no failure.
+  // Reports that a signal that requests the end was passed on to all ranks. A rank that ends by this signal is no
+  // failure.
   void asked_to_end(int signal);
 
-  // What to do now. TERMINATE (SIGTERM for everything that runs) and KILL are each returned once at most.
+  // The next action. TERMINATE (SIGTERM for everything that runs) and KILL are returned at most once each.
   Action next(Time now);
-  // When next() has to be called again although nothing happened.
+  // The time at which next() must be called again even if nothing happens.
   std::optional<Time> wake() const;
 
   bool all_ended() const { return static_cast<int>(endings_.size()) == ranks_; }
-  // The rank to blame; not final before all_ended() if it exited with kPeerLost.
+  // The rank to blame. If it exited with kPeerLost, it may change until all_ended().
   std::optional<int> culprit() const;
   // Ranks that ran when KILL was returned.
   const std::vector<int>& killed() const { return killed_; }
   const std::map<int, Ending>& endings() const { return endings_; }
-  // After all_ended(): 0, or that of the culprit, or 128 + the first signal of asked_to_end().
+  // To be called after all_ended(): 0, or the culprit's status, or 128 + the first signal of asked_to_end().
   int exit_code() const;
 
  private:

@@ -21,7 +21,7 @@
 namespace composer::cli {
 namespace {
 
-// Kills the groups that it was told of when the pipe closes because the other process is gone.
+// Kills the groups whose numbers it has read when the pipe closes because the other process is gone.
 [[noreturn]] void guard(int pipe, pid_t* groups, std::size_t most) {
   ::setsid();
   ::prctl(PR_SET_NAME, "composer-guard");
@@ -42,7 +42,7 @@ struct Process {
   pid_t pid = 0, parent = 0;
 };
 
-// From /proc/PID/stat: "PID (NAME) STATE PARENT ...".
+// Parses /proc/PID/stat: "PID (NAME) STATE PARENT ...".
 Process process_of(const std::filesystem::path& folder) {
   std::ifstream file(folder / "stat");
   std::string text;
@@ -77,7 +77,8 @@ int terminal() {
 }  // namespace
 
 Ranks::Ranks(Program program, const SignalQueue& signals) : program_(std::move(program)), mask_(signals.mask_before()) {
-  // What a rank leaves behind becomes a child of this process, which hears of its end and can kill it.
+  // Processes that a rank leaves behind become children of this process, which is notified of their end and can kill
+  // them.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   start_guard();
 }
@@ -103,7 +104,8 @@ void Ranks::start_guard() {
 }
 
 void Ranks::tell_guard(pid_t group) const {
-  [[maybe_unused]] const ssize_t told = ::write(guard_pipe_, &group, sizeof group);  // a guard that is gone needs none
+  // Without a guard there is nothing to write to.
+  [[maybe_unused]] const ssize_t told = ::write(guard_pipe_, &group, sizeof group);
 }
 
 void Ranks::start(const RankStart& start) { ranks_.push_back({start_process(program_, start, mask_, guard_pipe_)}); }
@@ -142,7 +144,7 @@ void Ranks::signal(int number) {
 bool Ranks::all_gone() const { return std::ranges::all_of(ranks_, &Rank::gone); }
 
 void Ranks::kill_all() {
-  constexpr int kRounds = 200;  // one second, if something cannot be killed
+  constexpr int kRounds = 200;  // one second, if a process cannot be killed
   signal(SIGKILL);
   for (int round = 0; round < kRounds; ++round) {
     reap();
@@ -153,8 +155,8 @@ void Ranks::kill_all() {
   }
 }
 
-// A process that reads a terminal from the background is stopped. If that is rank 0, it gets the terminal that this
-// process has. If this process is in the background itself, its job stops, as that of any program that reads.
+// A process that reads a terminal from the background is stopped. If that is rank 0, it gets the terminal of this
+// process. If this process is in the background itself, its job stops, like any program that reads.
 void Ranks::note_stop(pid_t pid, int signal) {
   if (ranks_.empty() || pid != ranks_.front().pid) return;
   const int descriptor = terminal();

@@ -12,10 +12,10 @@
 
 namespace composer::cli {
 
-// The processes of one start. Each rank leads a process group of its own, so a signal reaches what the rank has
-// started, and one of the terminal reaches only this process. When this process dies, the kernel kills the ranks, and a
-// guard process kills what is left of their groups. Ranks start with SIGPIPE ignored: a peer or a reader that is gone
-// is an error of the write. One instance at a time, in a process without other children.
+// The processes of one start. Each rank leads a process group, so a signal to the group reaches all processes that the
+// rank has started, and a signal of the terminal reaches only this process. When this process dies, the kernel kills
+// the ranks, and a guard process kills the rest of their groups. Ranks start with SIGPIPE ignored, so that a peer or
+// reader that is gone is an error of the write. Only one instance at a time, in a process without other children.
 class Ranks {
  public:
   Ranks(Program program, const SignalQueue& signals);
@@ -23,12 +23,12 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  void start(const RankStart& start);  // the next rank. Throws StartError
+  void start(const RankStart& start);  // starts the next rank. Throws StartError
   Ends reap();                         // ranks that ended since the last call
   void signal(int number);             // to the groups of all ranks
-  bool all_gone() const;               // as of the last reap(): also what the ranks have started
-  void kill_all();                     // also processes that have left the groups of their ranks
-  // Whether the job of this process is to stop: rank 0 was stopped in the foreground (Ctrl-Z), or reads the terminal
+  bool all_gone() const;               // as of the last reap(): no rank is left, nor any process that it has started
+  void kill_all();                     // also kills processes that have left the groups of their ranks
+  // Whether the job of this process should stop: rank 0 was stopped in the foreground (Ctrl-Z), or reads the terminal
   // from the background.
   bool take_stopped() { return std::exchange(stopped_, false); }
 

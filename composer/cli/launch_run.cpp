@@ -20,7 +20,7 @@ using Time = EndPolicy::Time;
 
 Time now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-// "ranks 1, 2 and 5"
+// Lists ranks as "ranks 1, 2 and 5".
 std::string names_of_ranks(const std::vector<int>& ranks, int first) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i)
@@ -58,7 +58,7 @@ class Run {
   Streams streams_;
   Ranks ranks_;
   EndPolicy policy_;
-  std::map<int, Time> passed_on_;  // signals, and when
+  std::map<int, Time> passed_on_;  // signals, and when they were passed on
   std::optional<Time> killed_at_;
   bool asked_to_end_ = false, reported_ = false;
 };
@@ -80,7 +80,7 @@ void Run::start(int restart_count) {
                   .output = output,
                   .errors = errors,
                   .kept = kept});
-    if (first) master->close();  // so that a connection is refused once rank 0 is gone
+    if (first) master->close();  // so that connections are refused once rank 0 is gone
   }
   streams_.close_opened();
   ::close(nothing);
@@ -103,7 +103,7 @@ RunResult Run::watch() {
   return {policy_.exit_code(), asked_to_end_};
 }
 
-// The output that is there belongs to the run, unless nobody reads it and a signal asks for the end.
+// The remaining output belongs to the run, unless it is not read and a signal requests the end.
 bool Run::is_over() {
   constexpr Time kUnkillable(10);
   if (killed_at_ && now() - *killed_at_ > kUnkillable) {
@@ -118,15 +118,15 @@ bool Run::is_over() {
 
 void Run::pass_on(int number) {
   if (number == SIGCHLD) return;
-  // Some senders signal this process and then its group.
+  // Some senders signal this process and then its process group.
   constexpr Time kSameSignal(0.5);
   const auto [last, is_first] = passed_on_.try_emplace(number, now());
   if (!is_first && now() - last->second < kSameSignal) return;
   last->second = now();
   ranks_.signal(number);
-  if (number == SIGTSTP) ::raise(SIGSTOP);  // until SIGCONT, which is passed on as well
+  if (number == SIGTSTP) ::raise(SIGSTOP);  // until SIGCONT, which is also passed on
   if (number != SIGINT && number != SIGTERM && number != SIGHUP) return;
-  ranks_.signal(SIGCONT);  // one that is stopped could not end
+  ranks_.signal(SIGCONT);  // a stopped rank could not end
   asked_to_end_ = true;
   policy_.asked_to_end(number);
 }
@@ -137,7 +137,7 @@ void Run::act() {
       return;
     case EndPolicy::Action::TERMINATE:
       if (const auto rank = policy_.culprit()) report_culprit(*rank);
-      // Programs take a second SIGTERM as "at once".
+      // Programs treat a second SIGTERM as a request to end at once.
       if (!passed_on_.contains(SIGTERM)) ranks_.signal(SIGTERM);
       ranks_.signal(SIGCONT);
       return;
@@ -187,7 +187,8 @@ void Run::wait() {
       sink->drop();
     else if (sink->has_pending())
       polled.push_back({sink->descriptor(), POLLOUT, 0});
-  constexpr Time kLook(1);  // for the end of what the ranks have started, of which no signal may tell
+  // Between checks for the end of processes that the ranks have started, which may come without a signal.
+  constexpr Time kLook(1);
   std::optional<Time> left;
   if (const auto wake = policy_.wake()) left = std::max(Time(0), *wake - now());
   if (policy_.all_ended() || killed_at_) left = std::min(left.value_or(kLook), kLook);

@@ -11,7 +11,7 @@
 namespace composer::cli {
 
 struct LaunchOptions {
-  std::int64_t ranks = 0;  // of this machine; 0: one for each GPU
+  std::int64_t ranks = 0;  // number of ranks on this machine; 0: one for each GPU
   std::int64_t nodes = 1, node = -1;
   std::int64_t master_port = 0;  // 0: any free port
   std::string master_addr;       // empty: this machine
@@ -23,7 +23,7 @@ struct LaunchOptions {
   int first_rank() const { return static_cast<int>(node * ranks); }
 };
 
-// A socket that listens at the address where rank 0 serves.
+// A listening socket at the address where rank 0 serves.
 class MasterSocket {
  public:
   // `everywhere`: on all interfaces instead of the loopback interface. Throws ConfigError if the port is in use.
@@ -41,16 +41,17 @@ class MasterSocket {
   std::uint16_t port_ = 0;
 };
 
-// The variables that describe a rank: those of this process, changed.
+// The environment of a rank: that of this process, with the variables that describe the rank.
 std::vector<std::string> rank_environment(const LaunchOptions& options, int local_rank, int restart_count,
                                           std::uint16_t port, int master_descriptor);
 
 struct RunResult {
   int code = 0;
-  bool interrupted = false;  // by a signal that asked for the end
+  bool interrupted = false;  // by a signal that requests the end
 };
 
-// Starts all ranks of this machine once and watches them until nothing of them is left. Throws StartError, ConfigError.
+// Starts all ranks of this machine once and watches them until all their processes are gone. Throws StartError,
+// ConfigError.
 RunResult run_ranks(const LaunchOptions& options, const Program& program, OutputMode mode, int restart_count,
                     SignalQueue& signals, Sink& out, Sink& err);
 

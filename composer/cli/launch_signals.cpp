@@ -23,10 +23,11 @@ SignalQueue::SignalQueue() {
   for (const int number : kPassedOn) {
     struct sigaction action {};
     ::sigaction(number, nullptr, &action);
-    if (action.sa_handler != SIG_IGN) sigaddset(&taken, number);  // a blocked one would be queued all the same
+    // A blocked signal would be queued even if it is ignored.
+    if (action.sa_handler != SIG_IGN) sigaddset(&taken, number);
   }
   sigset_t blocked = taken;
-  sigaddset(&blocked, SIGTTOU);  // to take the terminal back from the background
+  sigaddset(&blocked, SIGTTOU);  // needed to take the terminal back from the background
   ::sigprocmask(SIG_BLOCK, &blocked, &before_);
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
@@ -36,7 +37,7 @@ SignalQueue::SignalQueue() {
 }
 
 SignalQueue::~SignalQueue() {
-  take();  // what came after the end of the ranks changes nothing
+  take();  // drops signals that arrived after the end of the ranks
   ::close(descriptor_);
   ::sigaction(SIGCHLD, &child_before_, nullptr);
   ::sigprocmask(SIG_SETMASK, &before_, nullptr);

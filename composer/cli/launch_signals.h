@@ -4,7 +4,7 @@
 
 namespace composer::cli {
 
-// While it exists, this process receives signals only through take(). Signals that it ignored before stay ignored.
+// During its lifetime, this process receives signals only through take(). Signals that it ignored before stay ignored.
 class SignalQueue {
  public:
   SignalQueue();
@@ -12,7 +12,7 @@ class SignalQueue {
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
 
-  int descriptor() const { return descriptor_; }  // readable when a signal is there
+  int descriptor() const { return descriptor_; }  // readable when a signal has arrived
   std::vector<int> take();
   const sigset_t& mask_before() const { return before_; }
 

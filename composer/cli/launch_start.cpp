@@ -17,7 +17,7 @@
 namespace composer::cli {
 namespace {
 
-// 0, or why the file cannot be executed.
+// Returns 0, or why the file cannot be executed.
 int error_of_executable(const std::string& path) {
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0) return errno;
@@ -32,7 +32,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return all;
 }
 
-// Everything that a forked process needs to become a rank, prepared before the fork.
+// The data with which a forked process becomes a rank, prepared before the fork.
 struct Image {
   const char* path;
   char* const* arguments;
@@ -48,7 +48,7 @@ struct Image {
 [[noreturn]] void become(const Image& image) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != image.parent) ::_exit(1);  // it died before prctl()
+  if (::getppid() != image.parent) ::_exit(1);  // the parent died before prctl()
   const pid_t group = ::getpid();
   if (image.guard >= 0 && ::write(image.guard, &group, sizeof group) != sizeof group) ::_exit(1);
   for (int number = 0; number < 3; ++number)

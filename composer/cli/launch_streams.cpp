@@ -44,7 +44,7 @@ int Streams::open_pipe(Stream& stream) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
     throw Error("launch: cannot make a pipe: ", std::generic_category().message(errno));
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);  // this end alone
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);  // for this end only
   stream.descriptor = ends[0];
   return ends[1];
 }
@@ -123,7 +123,7 @@ std::string Streams::unseen_lines(int rank) const {
       file.seekg(begin);
       last.add(std::string(std::istreambuf_iterator<char>(file), {}));
     }
-    if (!last.empty()) text = last.text(prefix(rank));  // stderr comes last
+    if (!last.empty()) text = last.text(prefix(rank));  // stderr has priority
   }
   return text;
 }

@@ -10,11 +10,11 @@
 
 namespace composer::cli {
 
-// MIXED: rank 0's output passes through, the others' lines get a prefix. PREFIX: also those of rank 0. FILES: a file
-// for each stream. RANK0: only rank 0's output is shown.
+// MIXED: passes rank 0's output through, and adds a prefix to the lines of others. PREFIX: adds one to the lines of
+// rank 0, too. FILES: writes a file for each stream. RANK0: shows only rank 0's output.
 enum class OutputMode : std::uint8_t { MIXED, PREFIX, FILES, RANK0 };
 
-// The output of the ranks of this machine.
+// Handles the output of the ranks of this machine.
 class Streams {
  public:
   // `first` is the number of the first rank of this machine. Lines are passed to `out` and `err`.
@@ -28,24 +28,24 @@ class Streams {
   std::pair<int, int> open();
   void close_opened();
 
-  void add_to(std::vector<pollfd>& polled) const;  // what to wait for
-  void read_available();                           // passes on what is there
-  bool waits_for_reader() const;                   // there may be more, but `out` or `err` is full
-  void finish();                                   // as read_available(); then also lines without an end
+  void add_to(std::vector<pollfd>& polled) const;  // adds the descriptors to wait for
+  void read_available();                           // passes on the available output
+  bool waits_for_reader() const;                   // there may be more output, but `out` or `err` is full
+  void finish();                                   // like read_available(), then also lines without an end
 
-  // The last lines that the rank wrote to stderr, or else to stdout, if they were not shown; each with its prefix.
+  // The last lines that the rank wrote to stderr, or otherwise to stdout, if they were not shown; each with its prefix.
   std::string unseen_lines(int rank) const;
-  std::string file_of(int rank) const;  // of stderr; empty without files
+  std::string file_of(int rank) const;  // the file of its stderr; empty if there are no files
 
  private:
   struct Stream {
-    int rank = 0;  // of this machine, from 0
+    int rank = 0;  // on this machine, from 0
     int descriptor = -1;
     Sink* sink = nullptr;  // null: not shown
     PrefixedLines lines;
     LastLines last{};
     std::string file;
-    std::int64_t from = 0;  // of the file
+    std::int64_t from = 0;  // position in the file
   };
   int open_pipe(Stream& stream);
   int open_file(Stream& stream, const char* suffix) const;

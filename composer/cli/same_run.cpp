@@ -24,9 +24,9 @@ namespace {
 using UnorderedJson = nlohmann::json;
 using Names = std::set<std::string>;
 
-constexpr std::size_t kMost = 8;  // differences that are told
+constexpr std::size_t kMost = 8;  // number of differences in the report
 
-// Keys of logs that clocks fill.
+// Keys of logs with times of a clock.
 const std::vector<std::string> kClockKeys = {"time",         "time/train",   "time/val",
                                              "time/total",   "throughput/*", "*_per_sec*",
                                              "wall_clock/*", "*wct*",        "*remaining_estimate*"};
@@ -41,7 +41,7 @@ Names names_of(const std::vector<fs::path>& paths, const fs::path& folder) {
   return names;
 }
 
-// Regular files below the folder, outside of checkpoints and what is temporary.
+// Regular files below the folder, except those of checkpoints and temporary ones.
 Names files_below(const fs::path& folder, const std::function<bool(const std::string&)>& wanted) {
   std::vector<fs::path> files;
   for (fs::recursive_directory_iterator it(folder), end; it != end; ++it) {
@@ -71,7 +71,7 @@ constexpr std::string_view kCsvHeader = "step,epoch,batch,time,key,value";
 
 bool is_csv(const std::string& name) { return name.ends_with(".csv"); }
 
-// Of a JsonLinesLogger, or of a CsvLogger.
+// The logs of a JsonLinesLogger or a CsvLogger.
 Names logs_below(const fs::path& folder) {
   return files_below(folder, [&](const std::string& name) {
     if (!is_csv(name)) return name.ends_with(".jsonl");
@@ -92,7 +92,7 @@ std::string without_times(const std::string& json_line, const std::vector<std::s
   return json.dump(-1, ' ', false, UnorderedJson::error_handler_t::replace);
 }
 
-// The position after so many commas that are not in quotes, which a key may have; npos: there are fewer.
+// The position after `count` commas outside of quotes, because a key may contain commas; npos: there are fewer.
 std::size_t after_commas(std::string_view line, int count) {
   bool quoted = false;
   for (std::size_t at = 0; at < line.size(); ++at) {
@@ -117,7 +117,7 @@ std::vector<std::string> lines_of(const fs::path& path, const std::vector<std::s
   return lines;
 }
 
-// 0 if it has none.
+// 0: the line has no batch.
 std::int64_t batch_in(const std::string& line, bool csv) {
   if (csv) {
     const std::size_t batch = after_commas(line, 2), end = after_commas(line, 3);
@@ -129,7 +129,7 @@ std::int64_t batch_in(const std::string& line, bool csv) {
   return json.is_object() && json.contains("batch") ? json["batch"].get<std::int64_t>() : 0;
 }
 
-// Calls both(name) for what both have, and tells of what only one has.
+// Calls both(name) for names that both have, and reports names that only one has.
 void side_by_side(const Names& expected, const Names& got, const std::string& noun, SameRun& result,
                   const std::function<void(const std::string&)>& both) {
   for (const std::string& name : expected)
@@ -174,7 +174,7 @@ SameRun compare_runs(const fs::path& expected, const fs::path& got, const SameRu
     std::erase_if(first, [&](const std::string& name) { return name != newest && !second.contains(name); });
     std::erase_if(second, [&](const std::string& name) { return !first.contains(name); });
   }
-  // first, because they tell where it began
+  // Compares logs first, because they show where a difference began.
   side_by_side(logs_below(expected), logs_below(got), "log", result, [&](const std::string& name) {
     compare_logs(expected / name, got / name, name, options.ignored, result);
   });
@@ -194,11 +194,11 @@ SameRun compare_runs(const fs::path& expected, const fs::path& got, const SameRu
 }
 
 std::int64_t last_logged_batch(const fs::path& folder) {
-  constexpr std::size_t kTail = 4096;  // of a line
+  constexpr std::size_t kTail = 4096;  // enough for the end of a line
   std::int64_t last = 0;
   for (const std::string& name : logs_below(folder)) {
     std::string text = content_of(folder / name);
-    text.erase(text.find_last_of('\n') + 1);  // a line that was cut off
+    text.erase(text.find_last_of('\n') + 1);  // drops an incomplete line
     if (text.size() > kTail) text.erase(0, text.find('\n', text.size() - kTail) + 1);
     util::InText lines(text);
     for (std::string line; std::getline(lines, line);) last = std::max(last, batch_in(line, is_csv(name)));

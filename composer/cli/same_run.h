@@ -15,8 +15,9 @@ struct SameRun {
 struct SameRunOptions {
   std::vector<std::string> files;    // globs of names within the folder that are also compared
   std::vector<std::string> ignored;  // globs of values and keys of logs
-  bool asked_to_end = false;  // ended by a signal, which writes additional checkpoints and so deletes others: only
-                              // common checkpoints are compared, and the newest must be among them
+  // Ended by a signal, which writes additional checkpoints and so deletes others: then only common checkpoints are
+  // compared, and the newest must be among them.
+  bool asked_to_end = false;
 };
 
 // Compares every checkpoint below the folders, and every line of every *.jsonl and of every *.csv of a CsvLogger.
@@ -24,7 +25,7 @@ struct SameRunOptions {
 SameRun compare_runs(const std::filesystem::path& expected, const std::filesystem::path& got,
                      const SameRunOptions& options);
 
-// The batch in the last complete line with a batch of these logs below the folder; 0 if none exists.
+// The batch in the last complete line that has one, in these logs below the folder; 0: there is none.
 std::int64_t last_logged_batch(const std::filesystem::path& folder);
 
 }  // namespace composer::cli

@@ -12,17 +12,17 @@ namespace composer::cli {
 
 std::string count_text(std::int64_t number);   // 12,345
 std::string bytes_text(std::uint64_t number);  // 1.2 MB
-std::string number_text(double number);        // six digits
+std::string number_text(double number);        // six significant digits
 std::string seconds_text(double seconds);      // 1.2 s, 3 min 20 s
 std::string shape_text(const std::vector<std::int64_t>& shape);
 std::string plural(std::int64_t number, const std::string& noun);  // 1 kill, 2 kills
-std::string printable(std::string_view text);                      // without control characters
+std::string printable(std::string_view text);                      // removes control characters
 std::string one_line(const std::exception& error);
 
 enum class Color : std::uint8_t { BOLD, RED, GREEN, YELLOW };
 std::string colored(const Console& console, Color color, const std::string& text);
 
-// Rows in aligned columns. One letter per column, l or r, is its alignment.
+// Rows in aligned columns. The alignment has one letter per column, l or r.
 class Table {
  public:
   explicit Table(std::string alignment) : alignment_(std::move(alignment)) {}

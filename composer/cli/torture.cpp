@@ -29,7 +29,8 @@ void check_torture(const TortureOptions& options) {
     throw ConfigError("--signal: must be KILL, TERM or INT, got ", options.signal);
 }
 
-// Moments in which a program trains, or is about to, so that each start gets somewhere and a run takes several kills.
+// Chooses times at which a program trains, or is about to, so that each start makes progress and a run takes several
+// kills.
 KillOptions kill_options(const TortureOptions& options, const Reference& reference) {
   constexpr double kEarliest = 0.8, kShare = 1.0 / 3;
   KillOptions kill{.command = options.command,
@@ -45,7 +46,7 @@ KillOptions kill_options(const TortureOptions& options, const Reference& referen
   return kill;
 }
 
-// The folder that was given, or one of its own, which takes itself away unless it is to be kept.
+// The folder that was given, or a temporary one, which is removed in the destructor unless it is to be kept.
 struct Scratch {
   explicit Scratch(const std::string& given) : path(given) {
     if (given.empty())

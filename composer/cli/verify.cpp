@@ -38,7 +38,7 @@ void verify_one(const fs::path& path, const VerifyOptions& options, const Consol
               << (checked ? "" : "  (no checksums: only its structure was checked)") << '\n';
 }
 
-// A link that leads nowhere is no damage: training goes on from the newest checkpoint.
+// A dangling link is not damage: training resumes from the newest checkpoint.
 void verify_folder(const fs::path& folder, const VerifyOptions& options, const Console& console, Counts& counts) {
   const auto all = checkpoints_below(folder);
   if (all.empty()) {
@@ -53,7 +53,7 @@ void verify_folder(const fs::path& folder, const VerifyOptions& options, const C
 }
 
 int verify(const VerifyOptions& options, const Console& console) {
-  for (const std::string& path : options.paths) kind_of(path);  // an error before any work
+  for (const std::string& path : options.paths) kind_of(path);  // throws before any work
   Counts counts;
   for (const std::string& path : options.paths)
     if (kind_of(path) == Kind::SAVE_FOLDER)

@@ -23,7 +23,7 @@ using saving::Manifest;
 
 const std::string kManifest = Manifest::kFileName;
 constexpr const char* kFetch = ".fetch-";  // beside a save folder
-constexpr int kLooks = 3, kDownloads = 5;  // of what is replaced meanwhile
+constexpr int kLooks = 3, kDownloads = 5;  // attempts when files are replaced meanwhile
 constexpr std::uint64_t kLargestManifest = util::kLongestJson;
 
 fs::path folder_of_uploads() {
@@ -36,7 +36,7 @@ std::string read_text(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// Names come from the server, and must lead neither out of the folder nor to the folder itself.
+// Names come from the server, and must not lead out of the folder or to the folder itself.
 bool stays_below(const std::string& name) {
   const fs::path path(name);
   return !name.empty() && !path.is_absolute() &&
@@ -47,7 +47,7 @@ std::string in(const std::string& folder, const std::string& file) {
   return folder.empty() ? file : folder + "/" + file;
 }
 
-// Whether a listing has its files with their sizes.
+// Whether a listing contains all its files with the right sizes.
 bool is_whole(const RemoteCheckpoint& checkpoint, const std::vector<net::RemoteFile>& listed) {
   return std::ranges::all_of(checkpoint.manifest.files, [&](const Manifest::File& file) {
     const std::string name = in(checkpoint.folder, file.name);
@@ -65,7 +65,7 @@ std::string local_save_folder(const std::string& save_folder, const std::string&
   for (char& c : readable)
     if (!util::is_letter_or_digit(c)) c = '-';
   util::Checksum checksum;
-  // Two servers may have buckets of one name.
+  // Two servers may have buckets with the same name.
   const std::string endpoint = save_folder.starts_with("s3://") ? net::find_endpoint(environment) : "";
   for (const std::string& part : {save_folder, endpoint}) checksum.update(part.data(), part.size());
   const std::string name = readable.substr(0, 80) + "-" + checksum.text().substr(5, 16);
@@ -90,7 +90,7 @@ namespace {
 struct Look {
   std::optional<RemoteCheckpoint> newest;
   std::string unreadable;
-  bool has_changed = false;  // something does not fit the list of the files, which is older
+  bool has_changed = false;  // something does not match the list of files, which is older
 };
 
 Look look_for_newest(net::RemoteStore& store, const std::function<bool(const RemoteCheckpoint&)>& fits) {
@@ -152,13 +152,14 @@ fs::path download(net::RemoteStore& store, const RemoteCheckpoint& checkpoint, c
   const fs::path to = folder / name;
   fs::create_directories(to.parent_path());
   const saving::Scratch scratch(folder.parent_path(),
-                                kFetch);  // a kill must not leave a checkpoint of another name in the folder
+                                kFetch);  // after a kill, no checkpoint with another name may be left in the folder
   try {
     for (const Manifest::File& file : checkpoint.manifest.files) {
       if (!stays_below(file.name)) throw CheckpointError(uri, ": has a file ", file.name);
       store.get(in(checkpoint.folder, file.name), scratch.path() / file.name);
     }
-    // Who replaces a checkpoint removes its manifest first: if that is the same as before, all files belong to it.
+    // A process that replaces a checkpoint removes its manifest first. If the manifest is unchanged, all files belong
+    // to it.
     store.get(in(checkpoint.folder, kManifest), scratch.path() / kManifest);
   } catch (const net::HttpError& error) {
     if (error.status != 404) throw;
@@ -191,9 +192,10 @@ bool has_manifest(net::RemoteStore& store, const std::string& folder) {
   return store.size(in(folder, kManifest)).value_or(0) != 0;
 }
 
-// What a URI names: the last part of its path, in what precedes it. The query of a signed URL belongs to neither.
+// The parts of a URI: `leaf` is the last part of its path, and `parent` what precedes it. The query of a signed URL
+// belongs to neither.
 struct Place {
-  std::string parent, leaf, path, query;  // path: both, as they are written
+  std::string parent, leaf, path, query;  // path: parent and leaf, as written
 };
 
 Place place_of(const std::string& uri) {
@@ -203,7 +205,7 @@ Place place_of(const std::string& uri) {
   if (end < uri.size() && uri[end] == '?') place.query = uri.substr(end, uri.find('#', end) - end);
   while (place.path.ends_with('/')) place.path.pop_back();
   const std::size_t slash = place.path.rfind('/') + 1;
-  if (slash < place.path.find("://") + 4) return place;  // a host or a bucket
+  if (slash < place.path.find("://") + 4) return place;  // only a host or a bucket
   place.parent = place.path.substr(0, slash);
   place.leaf = place.path.substr(slash);
   if (is_url) place.leaf = net::percent_decoded(place.leaf);
@@ -212,7 +214,7 @@ Place place_of(const std::string& uri) {
   return place;
 }
 
-// Signatures mostly hold for one file, and for GET alone.
+// A signature usually is for one file, and for GET only.
 template <class File, class Checkpoint>
 fs::path download_signed(const File& file, const Checkpoint& checkpoint) {
   try {
@@ -234,7 +236,7 @@ fs::path download_from(const std::string& uri, const fs::path& folder) {
   const bool is_url = uri.starts_with("http");
   if (is_url && place.leaf.empty()) throw ConfigError("load_path: ", net::shown_url(uri), ": names no file");
   const auto store = net::open_store(place.path + place.query);
-  // Of the folder itself, or the one that is about to replace it.
+  // The manifest of the folder itself, or of the checkpoint that is about to replace it.
   const auto checkpoint = [&] {
     const auto here = [&]() -> std::optional<RemoteCheckpoint> {
       if (is_url || has_manifest(*store, "")) return RemoteCheckpoint{"", read_manifest(*store, "", {})};

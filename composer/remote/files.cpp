@@ -17,8 +17,7 @@ using saving::Manifest;
 
 namespace {
 
-// The checkpoint is incomplete from now on. Where nothing may be deleted, an empty file takes the place of the
-// manifest.
+// Makes the checkpoint incomplete. Without permission to delete, replaces the manifest by an empty file.
 void hide(net::RemoteStore& store, const std::string& checkpoint, const std::stop_token& stop) {
   try {
     store.remove(manifest_of(checkpoint), stop);
@@ -35,30 +34,31 @@ void put_files(net::RemoteStore& store, const LocalCheckpoint& checkpoint, const
                const std::function<void()>& look, const std::stop_token& stop) {
   for (const Manifest::File& file : checkpoint.manifest.files)
     store.put(checkpoint.path(file.name), name + "/" + file.name, stop);
-  look();  // again: large files take long
+  look();  // again, because large files take long
   store.put(checkpoint.path(Manifest::kFileName), manifest_of(name), stop);
 }
 
 std::vector<std::string> files_of(const std::optional<Manifest>& manifest) {
-  std::vector<std::string> names = {saving::kModelFile, saving::kStateFile};  // also of an upload that was cut off
+  std::vector<std::string> names = {saving::kModelFile, saving::kStateFile};  // also those of an interrupted upload
   if (manifest)
     for (const Manifest::File& file : manifest->files) names.push_back(file.name);
   return names;
 }
 
-// The manifest first. Only what is there: deletions of missing objects leave markers in buckets with versions.
+// Removes the manifest first. Removes only existing files, because deletions of missing objects leave markers in
+// buckets with versions.
 void remove_files(net::RemoteStore& store, const std::string& folder, const std::vector<std::string>& files,
                   const std::stop_token& stop) {
   const std::vector<net::RemoteFile> there = store.list(folder + "/", stop);
   const auto remove_own = [&](const std::string& file) {
-    const std::string name = folder + "/" + file, temporary = name + ".tmp-";  // which goes with it
+    const std::string name = folder + "/" + file, temporary = name + ".tmp-";  // also removed
     if (std::ranges::any_of(
             there, [&](const net::RemoteFile& one) { return one.name == name || one.name.starts_with(temporary); }))
       store.remove(name, stop);
   };
   remove_own(Manifest::kFileName);
   for (const std::string& file : files) remove_own(file);
-  for (const net::RemoteFile& one : there) {  // parts of an upload that was cut off
+  for (const net::RemoteFile& one : there) {  // parts of an interrupted upload
     const std::string file = one.name.substr(folder.size() + 1);
     const std::string whole = file.substr(0, file.find(".tmp-"));
     if (saving::is_part_name(whole) && std::ranges::find(files, whole) == files.end())

@@ -22,9 +22,9 @@ using saving::Found;
 using Duration = std::chrono::duration<double>;
 
 constexpr Duration kLongestClose{60};    // after an error
-constexpr Duration kLongestRelease{10};  // of the owner's file
+constexpr Duration kLongestRelease{10};  // for the owner's file
 
-// Runs of other names may save below the same URI.
+// The name includes the run's, because runs with other names may save below the same URI.
 std::string waiting_folder_of(const std::string& run_name) {
   util::Checksum sum;
   sum.update(run_name.data(), run_name.size());
@@ -59,7 +59,7 @@ class RemoteMirror final : public saving::Mirror {
     own();
     if (std::exchange(begun_, true)) return;
     std::error_code ignored;
-    fs::remove_all(waiting_folder(), ignored);  // of a killed process
+    fs::remove_all(waiting_folder(), ignored);  // left by a killed process
     remove_leftover_downloads(folder);
     shared_->retire(retired);
     const std::size_t together = (kept.size() + most_first_uploads_ - 1) / most_first_uploads_;
@@ -79,7 +79,7 @@ class RemoteMirror final : public saving::Mirror {
       const Found found = saving::open_checkpoint(folder / name);
       auto links = std::make_shared<Links>(found, next_waiting());
       send({task_of(found, name, /*is_new=*/true, retired, [links] { return links; })});
-    } catch (const std::exception& error) {  // such as a full disk; reported as a failed upload
+    } catch (const std::exception& error) {  // for example a full disk; reported as a failed upload
       queue_->send({name, [reason = std::string(error.what())](net::RemoteStore&, const std::stop_token&) {
                       throw CheckpointError(reason);
                     }});
@@ -122,7 +122,7 @@ class RemoteMirror final : public saving::Mirror {
       warn(join("save_folder: ", net::text_of(failures, uri_, "checkpoint")));
   }
 
-  // Early, so that another process that saves the run learns of it. If this fails, the next upload does it.
+  // Takes ownership early, so that another process that saves the run notices. If this fails, the next upload does it.
   void own() {
     const auto now = RemoteOwner::Clock::now();
     queue_->send({"the owner", [shared = shared_, now](net::RemoteStore& store, const std::stop_token& stop) {
@@ -135,7 +135,8 @@ class RemoteMirror final : public saving::Mirror {
                   }});
   }
 
-  // If this fails, the next process may warn that it has taken the run over. Returns false if it is not done in time.
+  // Releases ownership. If this fails, the next process may warn that it has taken the run over. Returns false if it is
+  // not done within `limit`.
   bool release(Duration limit) {
     queue_->send({"the owner", [shared = shared_](net::RemoteStore& store, const std::stop_token& stop) {
                     try {
@@ -152,10 +153,10 @@ class RemoteMirror final : public saving::Mirror {
     std::function<void(net::RemoteStore& store, const std::stop_token& stop)> run;
   };
 
-  // Links are made when its turn comes: most are in the bucket already.
+  // Links are made when the upload's turn comes, because most of these checkpoints are in the bucket already.
   std::optional<Task> task_of_kept(const std::string& name, const std::vector<std::string>& retired) {
     std::error_code ignored;
-    if (!fs::exists(folder_ / name, ignored)) {  // it is in the bucket alone
+    if (!fs::exists(folder_ / name, ignored)) {  // it is only in the bucket
       shared_->set_due(retired);
       return std::nullopt;
     }
@@ -191,7 +192,7 @@ class RemoteMirror final : public saving::Mirror {
             }};
   }
 
-  // As one upload. A task that fails does not keep the others from being done.
+  // Sends the tasks as one upload. A task that fails does not prevent the others.
   void send(std::vector<Task> tasks) {
     if (tasks.empty()) return;
     if (tasks.size() == 1) return queue_->send({tasks[0].name, tasks[0].run});
@@ -222,10 +223,10 @@ class RemoteMirror final : public saving::Mirror {
   std::string waiting_;  // name of the folder of links
   std::shared_ptr<remote::Shared> shared_;
   std::string uri_;
-  fs::path folder_;  // of this machine
+  fs::path folder_;  // on this machine
   std::unique_ptr<net::UploadQueue> queue_;
   bool begun_ = false, told_lost_ = false;
-  bool gave_up_ = false;  // the last wait() has ended at its limit
+  bool gave_up_ = false;  // the last wait() has reached its limit
   std::size_t next_ = 0, told_ = 0;
 };
 

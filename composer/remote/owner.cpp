@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using Fields = std::map<std::string, std::string>;  // lines "name: value"
 
-// Runs of other names may save below the same URI.
+// The name includes the run's, because runs with other names may save below the same URI.
 std::string file_of(const std::string& run_name) {
   util::Checksum sum;
   sum.update(run_name.data(), run_name.size());
@@ -39,7 +39,7 @@ std::string host() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unknown host";
 }
 
-// Within which numbers of processes are unique: a system since it was booted, and a container in it.
+// Identifies the system since its boot, and the container in it: numbers of processes are unique within these.
 std::string machine() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -72,7 +72,8 @@ std::optional<Fields> read_owner(net::RemoteStore& store, const std::string& fil
   return fields;
 }
 
-// False only if it is certain: it has ended by itself, or its process was on this machine and does not exist any more.
+// Whether the owner may be running. False only if it has certainly ended: it has marked its end, or its process was on
+// this machine and no longer exists.
 bool may_run(Fields& owner) {
   if (owner["ended"] == "yes") return false;
   if (owner["machine"].empty() || owner["machine"] != machine()) return true;
@@ -84,7 +85,7 @@ bool may_run(Fields& owner) {
 
 enum class Order : std::uint8_t { EARLIER, ALIKE, LATER };
 
-// When the owner began, as compared with this process.
+// Compares when the owner began with when this process began.
 Order order_of(Fields& owner, std::optional<std::int64_t> own) {
   const std::string& text = owner["began"];
   std::int64_t its = 0;
@@ -109,7 +110,7 @@ void RemoteOwner::begin(Clock::time_point at) {
   began_ = at;
 }
 
-// In ms since 1970 by the server's clock.
+// The time of the beginning in ms since 1970, by the server's clock.
 std::optional<std::int64_t> RemoteOwner::began_at(const net::RemoteStore& store) const {
   const auto now = store.server_time();
   if (!now) return {};
@@ -136,7 +137,7 @@ void RemoteOwner::hold(net::RemoteStore& store, const std::stop_token& stop) {
       warn(join("save_folder: ", store.uri(), ": took the run ", run_name_, " over from ", shown(*owner),
                 "; if that is still running, it ends with an error at its next checkpoint"));
     }
-    if ((*owner)["stays"] == "yes") leaves_file_ = true;  // for one that was taken over before
+    if ((*owner)["stays"] == "yes") leaves_file_ = true;  // for an owner that took the file over before
   }
   write(store, /*ended=*/false, stop);
   held_ = true;

@@ -9,28 +9,30 @@
 
 namespace composer {
 
-// Decides which of the processes that save the same run below a URI owns it: the one that began last, and a small file
-// there names it. The order is that of the server's clock, so a process whose first request comes late does not take
-// the run from one that began after it. Processes that began within kClockError of each other, or at a place without
-// such a clock, are ordered by their first writes of the file. Nothing expires, so a run that is resumed after a crash
-// takes over at once; a process that lost the run finds out when it calls hold(). Use from one thread at a time.
+// Decides which of the processes that save the same run below a URI owns it: the one that began last. A small file
+// there names the owner. The server's clock decides the order, so a process whose first request comes late does not
+// take the run from one that began after it. Processes that began within kClockError of each other, or at a place
+// without such a clock, are ordered by their first writes of the file. Nothing expires, so a run that is resumed after
+// a crash takes over at once. A process that lost the run finds out when it calls hold(). Use from one thread at a
+// time.
 class RemoteOwner {
  public:
   using Clock = std::chrono::steady_clock;
-  // A Date has no fractions of a second, and servers of one bucket have clocks of their own.
+  // The Date header has no fractions of a second, and the servers of one bucket have separate clocks.
   static constexpr std::chrono::seconds kClockError{5};
 
-  explicit RemoteOwner(std::string run_name);  // which begins now
+  explicit RemoteOwner(std::string run_name);  // the process begins now
 
-  // The process begins to save the run again, or began to at another time.
+  // Records that the process begins to save the run again, or began to at another time.
   void begin(Clock::time_point at = Clock::now());
-  // The first call makes this process the owner, with a warning if the previous one may still be running. Throws
-  // CheckpointError if another process owns the run that began later and may still be running, and in later calls if
-  // another process has become the owner since that did not begin earlier; so do all further calls until begin().
-  // Throws what the store throws.
+  // The first call makes this process the owner, with a warning if the previous owner may still be running. Throws
+  // CheckpointError if the run is owned by a process that began later and may still be running; in later calls, if
+  // another process that did not begin earlier has become the owner. All further calls until begin() then throw as
+  // well. Also throws the errors of the store.
   void hold(net::RemoteStore& store, const std::stop_token& stop = {});
-  // Removes the file. If the previous owner may still be running, or the credentials permit no deletion, the file
-  // stays, marked as ended. Does nothing unless this process is the owner. The next hold() is a first call again.
+  // Removes the file. If the previous owner may still be running, or the credentials do not permit deletion, the file
+  // stays and is marked as ended. Does nothing unless this process is the owner. The next hold() counts as the first
+  // call.
   void release(net::RemoteStore& store, const std::stop_token& stop = {});
 
  private:
@@ -39,7 +41,7 @@ class RemoteOwner {
   void write(net::RemoteStore& store, bool ended, const std::stop_token& stop) const;
 
   std::string run_name_, file_, token_;
-  std::string lost_;  // why another process owns the run; empty: none that is known
+  std::string lost_;  // why another process owns the run; empty: none is known to
   Clock::time_point began_;
   bool held_ = false, leaves_file_ = false;
 };

@@ -22,13 +22,14 @@ bool upload(net::RemoteStore& store, const Found& checkpoint, const std::functio
   const std::string& id = checkpoint.manifest.id;
   if (before.plain && before.plain->id == id) {
     if (before.has_staged_files) remove_staged(store, name, before.staged, stop);
-    if (before.plain->metrics.size() < checkpoint.manifest.metrics.size())  // of an evaluation that came after it
+    if (before.plain->metrics.size() < checkpoint.manifest.metrics.size())  // from an evaluation after the upload
       if (const std::shared_ptr<Links> links = files())
         store.put(*links / Manifest::kFileName, manifest_of(name), stop);
     return true;
   }
   if (const auto& there = before.current(); there && there->id != id) {
-    // Another machine may have gone on from an earlier checkpoint: what this one has had is then of no use any more.
+    // Another machine may have continued from an earlier checkpoint. The later checkpoints of this machine are then no
+    // longer useful.
     if (!is_new && shared.is_of_run(*there) && !saving::is_older(*there, checkpoint.manifest)) return true;
     if (!shared.overwrite && !shared.is_of_run(*there))
       throw CheckpointError(store.uri_of(name),

@@ -1,5 +1,5 @@
 #pragma once
-// What the thread of a remote mirror's uploads works with. Internal.
+// The data that a remote mirror's upload thread works with. Internal.
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using saving::Found;
 using saving::Manifest;
 
-// Hard links to the files of a checkpoint, or copies where the file system has no links; removed at the end.
+// Hard links to the files of a checkpoint, or copies if the file system has no links. The destructor removes them.
 class Links {
  public:
   Links(const Found& checkpoint, fs::path folder) : folder_(std::move(folder)) {
@@ -54,13 +54,13 @@ class Links {
   fs::path folder_;
 };
 
-// What the queue's thread and the Saver's share.
+// State shared between the queue's thread and the Saver's.
 class Shared {
  public:
   Shared(bool overwrites, const std::string& run_name) : overwrite(overwrites), owner(run_name) {}
 
   const bool overwrite;
-  RemoteOwner owner;  // used by the queue's thread
+  RemoteOwner owner;  // used only by the queue's thread
 
   void set_run(const std::string& id) {
     const std::lock_guard lock(mutex_);
@@ -87,7 +87,8 @@ class Shared {
     const std::lock_guard lock(mutex_);
     return {retired_.begin(), retired_.end()};
   }
-  // Their copies are to be deleted after the next upload, unless checkpoints of these names have been saved since.
+  // Marks copies for deletion after the next upload, except those of checkpoints with these names that have been saved
+  // since.
   void set_due(const std::vector<std::string>& names) {
     const std::lock_guard lock(mutex_);
     if (!may_delete_) return;
@@ -103,13 +104,13 @@ class Shared {
     if (due_.erase(name) != 0) retired_.erase(name);
     told_undeleted_ = false;
   }
-  // Until the process ends. The names stay retired.
+  // Stops deletions until the process ends. The names stay retired.
   void forbid_deletions() {
     const std::lock_guard lock(mutex_);
     may_delete_ = false;
     due_.clear();
   }
-  // Whether a warning has said so since the last deletion.
+  // Whether a warning about undeleted copies was given since the last deletion.
   bool told_undeleted() {
     const std::lock_guard lock(mutex_);
     return std::exchange(told_undeleted_, true);
@@ -127,23 +128,23 @@ class Shared {
 
  private:
   std::atomic<bool> is_lost_ = false;
-  std::mutex mutex_;  // of the following
+  std::mutex mutex_;  // guards the following members
   bool may_delete_ = true, told_undeleted_ = false;
   std::string run_id_, lost_;
-  std::set<std::string> retired_, due_;  // copies may exist of both; those of due_ are to be deleted
+  std::set<std::string> retired_, due_;  // names whose copies may exist; the copies of due_ are to be deleted
 };
 
-// Throws CheckpointError if another process owns the run, which `shared` then knows.
+// Throws CheckpointError if another process owns the run, and records that in `shared`.
 void hold(net::RemoteStore& store, Shared& shared, const std::stop_token& stop);
 
-// Uploads a checkpoint unless that is of no use any more. Returns false if it was deleted meanwhile. `files` makes
-// links to its files, or returns null if they have been deleted. Throws CheckpointError where a checkpoint of another
-// run is.
+// Uploads a checkpoint unless that is no longer useful. Returns false if the checkpoint was deleted meanwhile. `files`
+// makes links to its files, or returns null if they have been deleted. Throws CheckpointError if a checkpoint of
+// another run has the name.
 bool upload(net::RemoteStore& store, const Found& checkpoint, const std::function<std::shared_ptr<Links>()>& files,
             const std::string& name, bool is_new, Shared& shared, const std::stop_token& stop);
 
-// Deletes the copies that are due. A failure is a warning, because the upload before it has succeeded. What could not
-// be deleted is named in the next checkpoints, and deleted later.
+// Deletes the copies that are due. A failure is a warning, because the preceding upload has succeeded. Later
+// checkpoints contain the names of the copies that could not be deleted, which are deleted later.
 void delete_due(net::RemoteStore& store, Shared& shared, const std::stop_token& stop);
 
 }  // namespace composer::remote
