@@ -1,6 +1,6 @@
 #pragma once
-// How benchmarks measure and report. Contenders take turns in short segments, in another random order each round, and
-// are compared within a round: what else the machine does then hits all of them alike.
+// How benchmarks measure and report. Contenders take turns in short segments, in a new random order for each round, and
+// are compared within a round, so that other work of the machine affects all of them alike.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -20,10 +20,10 @@ namespace composer::bench {
 
 struct Contender {
   std::string name;              // stays the same between revisions
-  std::function<void(int)> run;  // does the work so many times
+  std::function<void(int)> run;  // does the work this number of times
 };
 
-// Microseconds a call, one entry a round.
+// Microseconds per call, one entry per round.
 struct Series {
   std::vector<double> cpu, wall;
 };
@@ -34,7 +34,7 @@ inline double microseconds(clockid_t clock) {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-// The value that a share of all others is below. `values` is not empty.
+// The quantile: `share` of the values are below it. `values` is not empty.
 inline double quantile(std::vector<double> values, double share) {
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1) + 0.5);
   std::ranges::nth_element(values, at);
@@ -42,7 +42,7 @@ inline double quantile(std::vector<double> values, double share) {
 }
 inline double median(const std::vector<double>& values) { return quantile(values, 0.5); }
 
-// Each contender `calls` times a round, after one round that does not count.
+// Runs each contender `calls` times per round, after one round that is not measured.
 inline std::vector<Series> take_turns(const std::vector<Contender>& contenders, int rounds, int calls) {
   std::vector<Series> series(contenders.size());
   std::vector<std::size_t> order;
@@ -62,12 +62,12 @@ inline std::vector<Series> take_turns(const std::vector<Contender>& contenders, 
 }
 
 struct Options {
-  double effort = 1;  // times the rounds that a benchmark thinks enough
-  std::string only;   // groups with this in their name
-  std::string json;   // a file
+  double effort = 1;  // factor for the default number of rounds
+  std::string only;   // only groups whose names contain this text
+  std::string json;   // path of a file
 };
 
-// Of --effort X, --only TEXT, --json FILE. Explains itself and ends the program if there is anything else.
+// Parses --effort X, --only TEXT, --json FILE. For anything else, prints the usage and ends the program.
 inline Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; i += 2) {
@@ -90,7 +90,7 @@ inline Options parse(int argc, char** argv) {
   return options;
 }
 
-// For scripts/bench; an empty name: nothing is written.
+// Writes the file for scripts/bench; with an empty name nothing is written.
 inline void write_json(const std::string& name, const nlohmann::ordered_json& results) {
   if (name.empty()) return;
   std::ofstream file(name);
@@ -98,14 +98,14 @@ inline void write_json(const std::string& name, const nlohmann::ordered_json& re
   if (!file.flush()) throw std::runtime_error("cannot write " + name);
 }
 
-// The table for people and the file for scripts/bench.
+// Prints a table, and collects the file for scripts/bench.
 class Report {
  public:
   explicit Report(Options options) : options_(std::move(options)) {}
 
   bool wants(const std::string& group) const { return group.find(options_.only) != std::string::npos; }
 
-  // Measures, and prints each contender beside the first.
+  // Measures, and prints each contender compared with the first.
   void compare(const std::string& group, const std::vector<Contender>& contenders, int rounds, int calls) {
     rounds = std::max(3, static_cast<int>(rounds * options_.effort));
     const std::vector<Series> series = take_turns(contenders, rounds, calls);

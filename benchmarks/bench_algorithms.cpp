@@ -27,7 +27,7 @@ struct Task {
   std::function<std::shared_ptr<Model>()> model;
   std::int64_t batch_size;
   Batch data;  // kBatches batches
-  int calls;   // steps in a round
+  int calls;   // number of steps in a round
   Precision precision = Precision::FP32;
   std::vector<std::pair<std::string, Settings>> algorithms = {};
 };
@@ -43,7 +43,7 @@ Batch texts(std::int64_t samples, std::int64_t length) {
   return {{"input_ids", tokens}, {"target", tokens.roll(-1, 1)}};
 }
 
-// Trains one batch a call.
+// Each call trains one batch.
 class Steps {
  public:
   Steps(const Task& task, const Algorithms& algorithms) : trainer_(options(task, algorithms)) { trainer_.begin(); }

@@ -16,7 +16,7 @@ struct Shape {
   bool causal;
 };
 
-// Attention of heads that a Linear has made side by side, as in models::GPT.
+// Attention with heads that a Linear has made side by side, as in models::GPT.
 class Attention {
  public:
   explicit Attention(const Shape& shape) : shape_(shape) {

@@ -33,7 +33,7 @@ Batch images(const Task& task) {
           {"target", at::randint(10, {kBatchSize * kBatches}, at::kLong)}};
 }
 
-// Trains the model, one batch a call.
+// Trains the model; each call trains one batch.
 class Steps {
  public:
   explicit Steps(const Task& task)
@@ -54,7 +54,7 @@ class Steps {
   Trainer trainer_;
 };
 
-// Lets an algorithm change a batch, as at one event of each step.
+// Lets an algorithm change a batch, as it does at one event of each step.
 class Changes {
  public:
   Changes(const Task& task, const std::string& name, Event event, const Settings& settings = {})

@@ -1,4 +1,5 @@
-// What checkpoints cost: ResNet-18 with AdamW, 134 MB. Beside a plain file of the same size, and torch::save.
+// What do checkpoints cost? ResNet-18 with AdamW, 134 MB, compared with a plain file of the same size, and with
+// torch::save.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -23,7 +24,7 @@ namespace {
 using namespace composer;  // NOLINT(google-build-using-namespace): a program of one file
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kEvery = 50;  // batches
+constexpr std::int64_t kEvery = 50;  // in batches
 
 std::shared_ptr<Trainer> trainer(const fs::path& folder, bool save) {
   at::manual_seed(1);
@@ -47,7 +48,7 @@ std::shared_ptr<Trainer> trainer(const fs::path& folder, bool save) {
   return std::make_shared<Trainer>(std::move(options));
 }
 
-// The state of a run, for those who write it themselves.
+// The state of a run, for contenders that write it themselves.
 StateDict state_of_run(const fs::path& folder) {
   auto made = trainer(folder, true);
   made->fit("1ba");
@@ -76,7 +77,7 @@ void write_plain(const fs::path& path, const std::vector<at::Tensor>& tensors) {
   files.close(file, path);
 }
 
-// What a program does that only reads: each file into memory of its size, piece by piece, and hashes each piece.
+// Only reads: reads each file into memory of its size, in pieces, and hashes each piece.
 void read_and_hash(const fs::path& folder, const std::function<char*(std::size_t)>& memory) {
   constexpr std::size_t kPiece = 1 << 18;
   std::size_t total = 0;
@@ -161,7 +162,7 @@ int main(int argc, char** argv) {
   }
   if (const std::string group = "read 134 MB, memory is kept"; report.wants(group)) {
     const saving::Found found = saving::open_checkpoint(folder / "run" / "first");
-    tune_process();  // for the rest of this program
+    tune_process();  // affects the rest of this program
     report.compare(group,
                    {{"read and hash, reused memory", times([&] { read_into_reused_memory(found.path); })},
                     {"checkpoint, verified", times([&] { saving::load(found); })}},

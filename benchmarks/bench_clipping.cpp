@@ -63,7 +63,7 @@ void measure(const Task& task, bool clips, Report& report) {
   double norm = 0;
   for (const at::Tensor& gradient : task.gradients) norm += gradient.square().sum(at::kDouble).item<double>();
   norm = std::sqrt(norm);
-  // clipping again and again: a threshold that shrinks a little each time
+  // A threshold that shrinks a little each time makes every call clip.
   double their_threshold = clips ? norm : 2 * norm, our_threshold = their_threshold;
   const double shrink = clips ? 0.9999 : 1;
   const std::string name = task.name + (clips ? ", clipping" : ", not clipping");

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int64_t kSamples = 12800, kBatch = 128;
 
-// Batches from a loader, at the end of an epoch between the segments: then nothing is made ahead that belongs to
-// another.
+// Makes batches from a loader. Between the segments the loader is at the end of an epoch, so that no batch is prepared
+// that belongs to another contender's segment.
 std::function<void(int)> batches_of(std::shared_ptr<Loader> loader) {
   return [loader, epoch = std::int64_t{0}](int calls) mutable {
     loader->seek(epoch++, 0);
@@ -28,7 +28,7 @@ std::function<void(int)> batches_of(std::shared_ptr<Loader> loader) {
   };
 }
 
-// As one writes it by hand: a permutation for each epoch, one index_select of images and targets for each batch.
+// Written by hand: a permutation for each epoch, one index_select of images and targets for each batch.
 struct IndexSelect {
   at::Tensor images, targets;
 
@@ -94,7 +94,7 @@ void in_memory(const std::string& name, std::vector<std::int64_t> shape, bool ch
       60, 100);
 }
 
-// One image at a time, as in the examples of libtorch.
+// Returns one image at a time, as in the examples of libtorch.
 struct OneByOne : torch::data::Dataset<OneByOne> {
   explicit OneByOne(const Images& data) : images(data.bytes.to(at::kFloat).div_(255)), targets(data.targets) {}
   torch::data::Example<> get(std::size_t i) override {
@@ -113,7 +113,7 @@ struct Mapped {
   }
 };
 
-// Where making a sample is work: what a decoder does, a millisecond for four of them.
+// Samples are slow to make, as by a decoder: a millisecond for four of them.
 struct Slow : Mapped {
   data::Sample get(std::int64_t i) const {
     at::Tensor image = images[i];
@@ -125,7 +125,7 @@ struct Slow : Mapped {
 template <class Loader>
 std::function<void(int)> batches_of_torch(Loader loader) {
   return [shared = std::make_shared<Loader>(std::move(loader))](int calls) {
-    auto batch = (*shared)->begin();  // of a new epoch; it has the first one then
+    auto batch = (*shared)->begin();  // begins a new epoch, and then has its first batch
     for (int i = 1; i < calls; ++i) ++batch;
   };
 }

@@ -41,7 +41,7 @@ struct Net {
   }
 };
 
-// 8 layers of 1024 units: 8.4 M parameters and little work for each.
+// 8 layers of 1024 units: 8.4 M parameters with little work for each.
 Net mlp(int rank) {
   Net net{"MLP, 8.4 M parameters", {}, {}, {}, {}, 25, 1};
   for (int layer = 0; layer < 8; ++layer) {
@@ -141,7 +141,7 @@ void check(const Net& net, const std::vector<at::Tensor>& expected, const char* 
     if (!at::allclose(net.tensor(i).grad(), expected[i], 1e-4, 1e-6)) throw Error(name, ": other gradients");
 }
 
-// Wall time where ranks wait for each other, else time of the processor.
+// Prints wall time if ranks wait for each other, otherwise CPU time.
 void print(const std::string& group, bool wall, const std::vector<Contender>& contenders,
            const std::vector<Series>& series, nlohmann::ordered_json& results) {
   std::printf("%s\n%-34s %12s %12s %9s %17s\n", group.c_str(), "", "us (wall)", "us (cpu)", wall ? "of wall" : "of cpu",
@@ -190,7 +190,7 @@ void measure_ranks(const Net& net, const std::shared_ptr<dist::World>& world, co
   flat_step(net, *world);
   std::vector<at::Tensor> expected;
   for (const at::Tensor& gradient : gradients(net)) expected.push_back(gradient.clone());
-  for (int i = 0; i < 2; ++i) parallel_step(net, parallel);  // after the first, buckets are sorted
+  for (int i = 0; i < 2; ++i) parallel_step(net, parallel);  // after the first step, the buckets are sorted
   check(net, expected, "DataParallel");
   ordered_step(net, ordered);
   check(net, expected, "OrderedSum");
@@ -201,7 +201,7 @@ void measure_ranks(const Net& net, const std::shared_ptr<dist::World>& world, co
       contender("one all-reduce after backward", [&] { flat_step(net, *world); }),
       contender("OrderedSum after backward", [&] { ordered_step(net, ordered); }),
   };
-  // Contenders take turns in an order that depends on nothing else, so ranks agree on it.
+  // The order in which contenders take turns depends on nothing else, so ranks agree on it.
   for (Contender& one : contenders)
     one.run = [&world, run = one.run](int calls) {
       world->barrier();
@@ -214,7 +214,7 @@ int measure_as_rank(const Options& options) {
   const auto world = dist::World::of_process();
   nlohmann::ordered_json results = nlohmann::ordered_json::object();
   for (const Net& net : nets(world->rank())) {
-    if (world->rank() == 0) measure_one_rank(net, options, results);  // the other rank waits meanwhile
+    if (world->rank() == 0) measure_one_rank(net, options, results);  // the other rank waits
     measure_ranks(net, world, options, results);
   }
   if (world->rank() == 0) write_json(options.json, results);

@@ -1,4 +1,4 @@
-// What does an event cost that nobody listens to, and what one with 1 or 10 listeners?
+// What does an event without listeners cost, and one with 1 or 10 listeners?
 #include <atomic>
 
 #include "benchmarks/bench.h"
@@ -9,7 +9,7 @@
 namespace composer::bench {
 namespace {
 
-// Counts at AFTER_LOSS, and hears of nothing else.
+// Counts at AFTER_LOSS, and listens to no other event.
 struct Listener final : Callback {
   explicit Listener(std::int64_t& calls) : count(&calls) {}
   void after_loss(const State&, Logger&) override { ++*count; }
@@ -31,7 +31,7 @@ struct Bench {
   void run(int times) {
     for (int i = 0; i < times; ++i) {
       engine.run_event(Event::AFTER_LOSS);
-      std::atomic_signal_fence(std::memory_order_seq_cst);  // the next turn may assume nothing
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // prevents optimisations across iterations
     }
     expected_calls += static_cast<std::int64_t>(times) * expected;
   }

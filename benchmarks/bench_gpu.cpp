@@ -1,8 +1,8 @@
 // On a GPU, is a step of the trainer as fast as that of a loop by hand, and what does a CUDA graph save?
 //   bench_gpu [--only TEXT] [--seconds N] [--json FILE]   on the first CUDA device; without one nothing is measured
 //   bench_gpu --device cpu --tiny                         small networks on the CPU, which shows that the program works
-// Batches lie on the device. The contenders train the same network from the same weights; in a few steps at first, of
-// which the losses are compared, and then in turns. peers/gpu.py measures the same in Python.
+// Batches are on the device. The contenders train the same network from the same weights: first a few steps, whose
+// losses are compared, then in turns. peers/gpu.py measures the same in Python.
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -34,19 +34,21 @@ namespace {
 using Json = nlohmann::ordered_json;
 using models::Classifier;
 
-constexpr std::size_t kBatches = 4;  // the steps take them in turn
-constexpr int kFirstSteps = 10;      // before anything is timed; a graph is recorded in the fourth
-constexpr int kComparedSteps = 6;    // of these: later ones tell how far rounding has grown, not what was done
-constexpr int kRounds = 5;           // that are timed
-constexpr int kHostSteps = 5;        // of a round, in which the time on the host is taken
+constexpr std::size_t kBatches = 4;  // the steps use them in turn
+constexpr int kFirstSteps = 10;      // before the measurement; a graph is captured in the fourth
+// Of the first steps: later losses show the growth of rounding errors, not errors of the program.
+constexpr int kComparedSteps = 6;
+constexpr int kRounds = 5;     // that are measured
+constexpr int kHostSteps = 5;  // per round, in which the time on the host is measured
 constexpr double kMiB = 1 << 20;
-constexpr double kGentleLr = 1e-3;  // of SGD: with a larger one, the losses of small batches differ after a few steps
+// For SGD: with a larger rate, the losses of small batches diverge after a few steps.
+constexpr double kGentleLr = 1e-3;
 
 struct GpuOptions {
   at::Device device{at::kCUDA};
   bool tiny = false;
   std::string only, json;
-  double seconds = 0;  // for all; 0: no limit
+  double seconds = 0;  // for all contenders; 0: no limit
 };
 
 GpuOptions parse_gpu(std::span<char*> arguments) {
@@ -89,12 +91,12 @@ struct Memory {
   std::int64_t allocated = 0, reserved = 0;  // bytes
 };
 
-// Of the device's allocator; nothing on a CPU.
+// Memory of the device's allocator; nothing on a CPU.
 class DeviceMemory {
  public:
   explicit DeviceMemory(at::Device device)
       : allocator_(device.is_cpu() ? nullptr : dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()))) {}
-  // What is held from here on, apart from what is held now.
+  // Measures from here on, apart from the memory in use now.
   void begin() {
     if (!allocator_) return;
     allocator_->emptyCache();
@@ -119,7 +121,7 @@ class DeviceMemory {
 
 // Workloads -------------------------------------------------------------------------------------------------------
 
-// A model of the library without its metrics of training, which a loop by hand does not have either.
+// A model of the library without its training metrics, which a loop by hand does not compute either.
 class Unmeasured final : public Model {
  public:
   explicit Unmeasured(std::shared_ptr<Classifier> model) : model_(std::move(model)) {
@@ -137,8 +139,8 @@ class Unmeasured final : public Model {
 struct GpuWorkload {
   std::string name;
   std::int64_t batch_size;
-  std::vector<std::int64_t> sample;  // the shape of one
-  std::int64_t classes;              // or tokens of the vocabulary
+  std::vector<std::int64_t> sample;  // shape of one sample
+  std::int64_t classes;              // or number of tokens in the vocabulary
   Update update;
   Precision precision;
   std::function<std::shared_ptr<Classifier>()> make;
@@ -149,7 +151,7 @@ struct GpuWorkload {
   const char* item() const { return is_text() ? "tokens" : name == "mlp" ? "samples" : "images"; }
 };
 
-// The small ones first, as those of peers/gpu.py.
+// The small ones first, in the order of peers/gpu.py.
 std::vector<GpuWorkload> workloads(bool tiny) {
   const std::int64_t side = tiny ? 48 : 224, classes = tiny ? 10 : 1000;
   const models::GptOptions gpt =
@@ -181,7 +183,7 @@ std::vector<GpuWorkload> workloads(bool tiny) {
           {"resnet50", tiny ? 8 : 128, {3, side, side}, classes, Update::SGD, Precision::AMP_BF16, resnet(50), true}};
 }
 
-// The initial weights are always the same.
+// Makes a model with the same initial weights every time.
 std::shared_ptr<Unmeasured> fresh_model(const GpuWorkload& workload) {
   at::manual_seed(0);
   const std::shared_ptr<Classifier> model = workload.make();
@@ -225,7 +227,7 @@ class Stepper {
   virtual std::int64_t parameters() const = 0;
 };
 
-// What libtorch's autocast needs around forward and loss.
+// Applies libtorch's autocast around forward and loss.
 class Bf16 {
  public:
   Bf16(bool on, at::DeviceType device) : on_(on), device_(device) {
@@ -247,8 +249,8 @@ class Bf16 {
   at::DeviceType device_;
 };
 
-// Libtorch alone. Its update is one fused operator, which is also what torch.optim does with fused=True: the optimizers
-// of libtorch's C++ update one parameter after the other, in several kernels each.
+// Uses libtorch alone. Its update is one fused operator, like that of torch.optim with fused=True: the optimizers of
+// libtorch's C++ update one parameter after the other, in several kernels each.
 class HandLoop final : public Stepper {
  public:
   HandLoop(const GpuWorkload& workload, at::Device device)
@@ -310,7 +312,7 @@ class TrainerSteps final : public Stepper {
   Trainer trainer_;
 };
 
-// Of a step, as SpeedMonitor counts them, and of the device per second; 0 if unknown.
+// FLOPs of a step, as SpeedMonitor counts them, and of the device per second; 0: unknown.
 struct Flops {
   double step = 0, peak = 0;
 };
@@ -338,10 +340,10 @@ struct Row {
   std::string name;
   std::function<std::unique_ptr<Stepper>()> make;
   std::unique_ptr<Stepper> steps = {};
-  std::vector<double> step_ms = {}, host_ms = {};  // an entry a round; an entry a step
+  std::vector<double> step_ms = {}, host_ms = {};  // step_ms: one entry per round; host_ms: one entry per step
   std::vector<double> losses = {};                 // of the first steps
-  std::optional<Memory> memory = {};               // most that it held until then
-  std::vector<std::string> notes = {};             // warnings, or why it failed
+  std::optional<Memory> memory = {};               // the peak so far
+  std::vector<std::string> notes = {};             // warnings, or the reason of a failure
   bool failed = false;
 
   bool lives() const { return steps != nullptr; }
@@ -373,7 +375,7 @@ class Measurement {
     print(steps);
   }
 
-  // Whether all ran, with the losses of the first.
+  // Whether all contenders ran, with the losses of the first contender.
   bool is_right() const {
     return std::ranges::all_of(rows_, [this](const Row& row) { return !row.failed && apart(row) <= tolerance(); });
   }
@@ -409,9 +411,9 @@ class Measurement {
     rows_.push_back({.name = std::move(name), .make = std::move(make)});
   }
 
-  // What goes wrong with one costs that one.
+  // Runs a part of a contender's work; an error excludes only that contender.
   void attempt(Row& row, const std::function<void()>& act) {
-    if (rounds_ >= 0 && !row.lives()) return;  // it has failed
+    if (rounds_ >= 0 && !row.lives()) return;  // it has failed before
     try {
       const WarningSink before = redirect_warnings([&](const std::string& text) { row.notes.push_back(text); });
       try {
@@ -462,7 +464,7 @@ class Measurement {
     return (milliseconds() - begin) / steps;
   }
 
-  // As many as the slowest does in a fifth of two seconds.
+  // The number of steps that the slowest contender does in a fifth of two seconds.
   int steps_of_a_round() {
     const double round_ms = (options_.tiny ? 200 : 2000) / static_cast<double>(kRounds);
     double slowest = 0;
@@ -477,7 +479,7 @@ class Measurement {
 
   void measure(Row& row, int steps) {
     row.step_ms.push_back(time_of(row, steps));
-    for (int i = 0; i < kHostSteps; ++i) {  // each with an empty queue
+    for (int i = 0; i < kHostSteps; ++i) {  // each begins with an empty queue
       wait_for(options_.device);
       const double begin = milliseconds();
       step(row);
@@ -486,7 +488,7 @@ class Measurement {
     wait_for(options_.device);
   }
 
-  // Of the step of the first, within the rounds; 0 if that has none.
+  // The time of a step relative to that of the first contender, within the rounds; 0 if the first has none.
   double of_first(const Row& row) const {
     std::vector<double> ratios;
     for (std::size_t i = 0; i < std::min(row.step_ms.size(), rows_[0].step_ms.size()); ++i)
@@ -494,12 +496,12 @@ class Measurement {
     return ratios.empty() ? 0 : median(ratios);
   }
 
-  // In bf16, batch norms over a few images make much of a rounded bit.
+  // In bf16, batch norms over a few images amplify rounding errors.
   double tolerance() const {
     if (workload_.precision == Precision::FP32) return 2e-3;
     return options_.tiny ? 0.2 : 2e-2;
   }
-  // The largest difference of the first losses from those of the first contender, as a share of them.
+  // The largest relative difference of the first losses from those of the first contender.
   double apart(const Row& row) const {
     const auto first = std::ranges::find_if(rows_, [](const Row& other) { return !other.losses.empty(); });
     double largest = 0;
@@ -561,7 +563,7 @@ class Measurement {
   std::int64_t parameters_ = 0;
   Flops flops_;
   std::size_t next_ = 0;
-  int rounds_ = -1;  // before the first
+  int rounds_ = -1;  // -1: before the first
 };
 
 int measure_gpu(std::span<char*> arguments) {
@@ -572,7 +574,7 @@ int measure_gpu(std::span<char*> arguments) {
     write_json(options.json, results);
     return 0;
   }
-  // For all contenders: as the trainer has it by default, and the fastest algorithms of cuDNN for these shapes.
+  // For all contenders: the trainer's default precision of fp32, and the fastest algorithms of cuDNN for these shapes.
   for (const at::Float32Op op : {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN})
     if (options.device.is_cuda())
       at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, op, at::Float32Precision::TF32);

@@ -45,7 +45,7 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  // Microseconds of this thread and of the process for each batch. All is written before the end.
+  // Measures microseconds of this thread and of the process for each batch. Everything is written before the end.
   void measure(int batches) {
     const double thread = microseconds(CLOCK_THREAD_CPUTIME_ID), process = microseconds(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < batches; ++i) log_batch();
@@ -79,7 +79,7 @@ class Bench {
     state_.timestamp = now.to_next_batch(32, 0, Seconds(0.01));
   }
 
-  // As SpeedMonitor, LRMonitor, MemoryMonitor and RuntimeEstimator do.
+  // Logs the values of SpeedMonitor, LRMonitor, MemoryMonitor and RuntimeEstimator.
   void log_callbacks() {
     const double x = 1e-4 * static_cast<double>(state_.timestamp.batch);
     logger_.log_metrics({{"throughput/batches_per_sec", 100 + x},
@@ -107,7 +107,7 @@ std::vector<std::pair<std::string, Bench::Loggers>> all_loggers(const fs::path& 
   const auto add = [&]<class T>(const char* name, T logger) {
     all.emplace_back(name, Bench::Loggers{std::make_shared<T>(std::move(logger))});
   };
-  // Twice: alone, and all together.
+  // Measures twice: each logger alone, and all together.
   for (const std::string part : {"a", "b"}) {
     const auto path = [&](const char* name) { return (folder / part / name).string(); };
     add("console", ConsoleLogger({.stream = nowhere}));

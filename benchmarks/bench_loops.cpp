@@ -47,7 +47,7 @@ std::vector<Task> tasks() {
       {"resnet20, batch 128", [] { return models::resnet_cifar({.depth = 20, .in_channels = 1}); }, false, 128, 6, 1}};
 }
 
-// As Fashion-MNIST, by chance.
+// Random data with the shapes of Fashion-MNIST.
 struct Images {
   explicit Images(const Task& task) {
     at::manual_seed(1);
@@ -61,8 +61,8 @@ struct Images {
 
 at::Tensor normalized(const at::Tensor& bytes) { return bytes.to(at::kFloat).div_(255).sub_(kMean).div_(kStddev); }
 
-// Shaped after the programs among PyTorch's C++ examples: a data set of single samples, transforms, torch::optim, and
-// the loss read now and then.
+// Written like the programs among PyTorch's C++ examples: a data set of single samples, transforms, torch::optim, and a
+// read of the loss now and then.
 class LikeTheExamples {
  public:
   explicit LikeTheExamples(const Task& task)
@@ -117,7 +117,7 @@ class LikeTheExamples {
   float last_loss_ = 0;
 };
 
-// By somebody who measures: floats in memory, one gather a batch, libtorch's fused kernel, no loader, nothing read.
+// Written for speed: floats in memory, one gather per batch, libtorch's fused kernel, no loader, no reads on the host.
 class TunedByHand {
  public:
   explicit TunedByHand(const Task& task) : model_(task.make()), size_(task.batch_size) {
@@ -199,7 +199,7 @@ Callbacks ten_callbacks() {
           SpeedMonitor(), LRMonitor(), NaNMonitor(), SpeedMonitor({.window_size = 50})};
 }
 
-// With the process tuned for this contender alone.
+// Runs with the process tuned for this contender alone.
 template <class Loop>
 std::function<void(int)> in_tuned_process(Loop& loop) {
   return [&loop](int steps) {

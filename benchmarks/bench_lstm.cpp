@@ -93,7 +93,7 @@ class Lstm {
 }  // namespace
 }  // namespace composer::bench
 
-// --threads N: with so many threads only; --quick: two shapes; and the options of every benchmark
+// --threads N: only with this number of threads; --quick: two shapes; and the options of every benchmark
 int main(int argc, char** argv) {
   using namespace composer::bench;  // NOLINT(google-build-using-namespace): of this program
   std::vector<int> threads = {1, 2};

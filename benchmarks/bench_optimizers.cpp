@@ -16,7 +16,7 @@ namespace {
 
 using Shapes = std::vector<std::vector<std::int64_t>>;
 
-// Convolution, and the scale and shift of its batch norm.
+// Adds a convolution, and the scale and shift of its batch norm.
 void add_convolution(Shapes& shapes, std::int64_t in, std::int64_t out, std::int64_t kernel = 3) {
   shapes.push_back({out, in, kernel, kernel});
   shapes.push_back({out});

@@ -1,4 +1,4 @@
-// What does the trainer cost over the same loop by hand?
+// What does the trainer cost compared with the same loop by hand?
 #include <array>
 
 #include <ATen/ATen.h>
@@ -24,7 +24,7 @@
 namespace composer::bench {
 namespace {
 
-// A net as libtorch's users call it, and the model that the trainer gets: the same weights.
+// A net for a loop by hand, and the model of it for the trainer; both have the same weights.
 struct Net {
   std::function<at::Tensor(const at::Tensor&)> forward;
   std::shared_ptr<models::Classifier> model;
@@ -34,7 +34,7 @@ struct Task {
   std::string name;
   std::function<Net()> make;
   std::vector<std::int64_t> image;
-  std::int64_t batch_size, batches;  // an epoch
+  std::int64_t batch_size, batches;  // batches: per epoch
   int rounds, calls;
 };
 
@@ -46,7 +46,7 @@ Net mlp() {
           std::make_shared<models::Classifier>(net, no_train_metrics())};
 }
 
-// Of a ready model, whose module nobody else can call.
+// Makes both from a model, whose module is used only through it.
 Net of(std::shared_ptr<models::Classifier> model) {
   return {[model](const at::Tensor& x) { return model->forward(x).only(); }, model};
 }
@@ -66,10 +66,10 @@ std::shared_ptr<Loader> loader_of(const Task& task) {
                          {.batch_size = task.batch_size, .seed = 17});
 }
 
-// What dropout draws depends on the number of the step alone, so that contenders draw the same.
+// Dropout then depends only on the number of the step, so that all contenders draw the same.
 void seed_step(std::int64_t step) { at::manual_seed(static_cast<std::uint64_t>(step)); }
 
-// The loop as one writes it with libtorch.
+// A loop with libtorch alone.
 struct ByHand {
   explicit ByHand(const Task& task)
       : loader(loader_of(task)),
@@ -99,7 +99,7 @@ struct ByHand {
   at::Tensor loss;
 };
 
-// Within a fit a trainer draws from generators of its own; this takes the one of the CPU, to seed it.
+// Within a fit a trainer draws from its own generators; this stores its generator for the CPU, to seed it.
 class TakeGenerator final : public Callback {
  public:
   explicit TakeGenerator(at::Generator& taken) : taken_(taken) {}
@@ -123,7 +123,7 @@ struct Trained {
   }
 
   void run(int steps) {
-    random.set_current_seed(at::detail::getDefaultCPUGenerator().current_seed());  // of seed_step()
+    random.set_current_seed(at::detail::getDefaultCPUGenerator().current_seed());  // as seed_step() has set it
     const std::int64_t until = trainer.state().timestamp.batch + steps;
     while (trainer.state().timestamp.batch < until) trainer.step();
   }

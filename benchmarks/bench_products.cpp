@@ -14,7 +14,7 @@
 namespace composer::bench {
 namespace {
 
-// N: an operand as it is; T: the transpose of what is in memory.
+// N: the operand as it is; T: the transpose of the tensor in memory.
 struct Shape {
   std::int64_t batch, m, n, k;
   std::vector<std::string> forms = {"NN", "NT", "TN"};
@@ -69,7 +69,7 @@ void product(const Shape& s, const at::Tensor& a, const at::Tensor& b, at::Tenso
     kernels::gemm_bf16(gemm, batch);
 }
 
-// Rows of 32, columns of 64 and parts of 256, without a copy of either operand.
+// Uses blocks of 32 rows, 64 columns and parts of 256, without a copy of either operand.
 [[maybe_unused]] void brgemm(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
 #ifdef CPUBLAS_BRGEMM_F32F32F32
   const std::int64_t m = c.size(0), n = c.size(1), depth = a.size(1);
@@ -149,7 +149,7 @@ class Products {
       results_[group + ", " + contenders[i].name] = {{"value", median(time(series[i], threads))}, {"unit", "us"}};
   }
 
-  // One thread's own time leaves out what else the machine does.
+  // For one thread, its CPU time excludes the work of other programs.
   static const std::vector<double>& time(const Series& series, int threads) {
     return threads == 1 ? series.cpu : series.wall;
   }
@@ -174,7 +174,7 @@ class Products {
 }  // namespace
 }  // namespace composer::bench
 
-// --threads N: with so many threads only; --quick: four shapes; and the options of every benchmark
+// --threads N: only with this number of threads; --quick: four shapes; and the options of every benchmark
 int main(int argc, char** argv) {
   using namespace composer::bench;
   std::vector<int> threads = {1, 2};

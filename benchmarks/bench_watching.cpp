@@ -1,4 +1,4 @@
-// What do callbacks and loggers cost a step, each alone and together, also while a disk or a server fails?
+// How much do callbacks and loggers add to a step, each alone and all together, also while a disk or a server fails?
 #include <condition_variable>
 #include <filesystem>
 #include <memory>
@@ -59,8 +59,8 @@ struct Task {
   std::string name;
   std::function<std::shared_ptr<Model>()> make;
   std::vector<std::int64_t> image;
-  std::int64_t batch_size, batches;  // an epoch
-  int rounds, calls;                 // a round takes whole epochs, and whole intervals of every callback
+  std::int64_t batch_size, batches;  // batches: per epoch
+  int rounds, calls;                 // a round takes whole epochs, and whole intervals of all callbacks
 };
 
 std::shared_ptr<Model> mlp() {
@@ -69,7 +69,7 @@ std::shared_ptr<Model> mlp() {
                                               models::ClassifierOptions{.num_classes = 10, .train_metrics = Metrics()});
 }
 
-// As in bench_overhead.
+// The tasks of bench_overhead.
 std::vector<Task> tasks() {
   return {{"mlp 784-32-10, batch 32", mlp, {784}, 32, 100, 20, 200},
           {"mnist_cnn, batch 64", [] { return models::mnist_cnn(); }, {1, 28, 28}, 64, 10, 8, 10}};
@@ -96,7 +96,7 @@ class Trained {
         trainer_({.model = model_of(task),
                   .train_dataloader = data::in_memory(data, {.batch_size = task.batch_size, .seed = 17}),
                   .eval_dataloader = data::in_memory(data, {.batch_size = task.batch_size}),
-                  .eval_interval = "100000000ba",  // only so that stoppers have something to watch
+                  .eval_interval = "100000000ba",  // only to give stoppers something to watch
                   .optimizer = optim::sgd({.lr = 0.01, .momentum = 0.9}),
                   .max_duration = "1000000000ba",
                   .callbacks = std::move(plugins.callbacks),
@@ -132,7 +132,7 @@ class Trained {
   Trainer trainer_;
 };
 
-// Fails: needs 10 s for each answer, or dies.
+// A server that fails: it takes 10 s for each answer, or dies.
 class FailingServer {
  public:
   explicit FailingServer(bool is_slow) : is_slow_(is_slow) {}
@@ -167,14 +167,14 @@ class FailingServer {
       std::make_unique<HttpServer>([this](const HttpCall& call) { return answer(call); });
 };
 
-// What is measured beside the same trainer without plug-ins, or with others.
+// A set of plug-ins, compared with the same trainer without plug-ins, or with others.
 struct Subject {
   std::string name;
   std::function<Plugins()> make;
   bool of_cnn = false;                          // its cost depends on the model
-  bool fails = false;                           // nobody waits until everything is written
-  std::function<void()> in_the_middle = [] {};  // of the rounds
-  std::function<void()> at_the_end = [] {};     // before the trainer is closed
+  bool fails = false;                           // does not wait until everything is written
+  std::function<void()> in_the_middle = [] {};  // called in the middle of the rounds
+  std::function<void()> at_the_end = [] {};     // called before the trainer is closed
   std::function<Plugins()> beside = [] { return Plugins{}; };
 };
 
@@ -348,13 +348,14 @@ struct Facilities {
   int count_ = 0;
 };
 
-// Microseconds a step: of the thread that trains, of the clock, and of all threads until everything is written.
+// Microseconds per step: CPU time of the training thread, wall time, and CPU time of all threads until everything is
+// written.
 struct Cost {
   double thread, wall, process;
 };
 
 Cost measure_once(Trained& trained, int calls, bool flushes) {
-  trained.run(std::max(1, calls / 20));  // what others have put into the caches is gone
+  trained.run(std::max(1, calls / 20));  // fills the caches again after other contenders
   if (flushes) trained.flush();
   const double thread = microseconds(CLOCK_THREAD_CPUTIME_ID), wall = microseconds(CLOCK_MONOTONIC),
                process = microseconds(CLOCK_PROCESS_CPUTIME_ID);
@@ -446,7 +447,7 @@ void measure_watching(const Options& options, const fs::path& folder, const Serv
         return all;
       };
       Task longer = task;
-      if (is_small) longer.calls *= 5;  // so that writers, which write many records at once, do so within a round
+      if (is_small) longer.calls *= 5;  // so that loggers which write many records at once do so within a round
       measure(longer, group, some(facilities.together()), options, results);
       measure(task, group + ", a callback", some(facilities.callbacks_alone()), options, results);
       measure(task, group + ", a logger", some(facilities.loggers_alone()), options, results);

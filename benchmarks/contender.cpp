@@ -1,4 +1,4 @@
-// One of the programs that benchmarks/run compares: trains one workload in one way, a few steps whenever it is asked.
+// One of the programs that benchmarks/run compares: trains one workload in one way, a few steps for each request.
 //   contender WORKLOAD VARIANT           says {"ready": ...}, then answers the lines that it reads:
 //     run STEPS                          {"steps", "cpu_s", "wall_s", "checksum"} of that many more steps
 //     end                                {"peak_mib", ...}, and ends
@@ -39,7 +39,7 @@ std::unique_ptr<Loop> make_loop(const std::string& variant, Workload workload) {
   return trained(std::move(workload), way->second);
 }
 
-// A line of /proc/self/status, in MiB; 0 if there is none.
+// The value of a line in /proc/self/status, in MiB; 0 if there is none.
 double memory(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -47,7 +47,7 @@ double memory(const std::string& field) {
   return 0;
 }
 
-// The peak is that of training, not of reading the data.
+// Resets the peak, so that it is that of training, not of reading the data.
 void forget_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 void answer(const Json& json) { std::cout << json.dump() << '\n' << std::flush; }
@@ -64,7 +64,7 @@ Json run(Loop& loop, std::int64_t steps, std::int64_t done) {
 int serve(const std::string& workload, const std::string& variant) {
   if (variant.starts_with("tuned")) tune_process();
   const std::unique_ptr<Loop> loop = make_loop(variant, make_workload(workload));
-  empty_cpu_cache();  // of what making the data took
+  empty_cpu_cache();  // frees the memory that was used to make the data
   forget_peak();
   const double before = memory("VmRSS");
   loop->start();

@@ -1,5 +1,5 @@
 #pragma once
-// A server for loggers in a process of its own, so that its work is not counted as theirs.
+// A server for loggers in a separate process, so that its work is not counted as theirs.
 #include <array>
 #include <stdexcept>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace composer::bench {
 
-// As MLflow and Slack answer.
+// Answers like MLflow and Slack.
 inline test::HttpReply answer_of_service(const test::HttpCall& call) {
   const auto is = [&](const char* part) { return call.target.find(part) != std::string::npos; };
   if (is("experiments/get-by-name")) return {200, R"({"experiment":{"experiment_id":"1","lifecycle_stage":"active"}})"};
@@ -21,7 +21,7 @@ inline test::HttpReply answer_of_service(const test::HttpCall& call) {
   return {200, is("slack") ? "ok" : "{}"};
 }
 
-// Make it before there are threads: a process that has some should not be forked.
+// Create it before there are other threads: a process with several threads should not be forked.
 class ServerProcess {
  public:
   ServerProcess() {
@@ -49,7 +49,7 @@ class ServerProcess {
   const std::string& url() const { return url_; }
 
  private:
-  // Until the other process closes its end of the pipe.
+  // Serves until the other process closes its end of the pipe.
   [[noreturn]] static void serve(int to, int until) {
     const test::HttpServer server(answer_of_service);
     const std::string url = server.url();

@@ -18,7 +18,7 @@ using namespace composer;
 
 namespace {
 
-// Points around the centre of their class.
+// Random points around the centre of their class.
 Batch points(std::int64_t samples, std::int64_t classes) {
   at::manual_seed(2);  // the same on all ranks
   const at::Tensor target = at::arange(samples, at::kLong).remainder(classes);
@@ -32,11 +32,12 @@ TrainerOptions options() {
   nn::Sequential net(nn::Linear(32, 128), nn::ReLU(), nn::Linear(128, kClasses));
   TrainerOptions options{
       .model = std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = kClasses})};
-  options.train_dataloader = data::in_memory(points(20'000, kClasses), {.batch_size = 256});  // of all ranks together
+  // The batch size of all ranks together.
+  options.train_dataloader = data::in_memory(points(20'000, kClasses), {.batch_size = 256});
   options.eval_dataloader = data::in_memory(points(2'000, kClasses), {.batch_size = 500, .shuffle = false});
   options.optimizer = optim::adamw({.lr = 1e-3});
   options.max_duration = "3ep";
-  options.loggers = {loggers::ProgressBar()};  // shows on rank 0
+  options.loggers = {loggers::ProgressBar()};  // only rank 0 shows it
   options.seed = 17;
   return options;
 }

@@ -51,7 +51,8 @@ std::string names_of_recipes() {
   return comma_separated(names);
 }
 
-// "mixup" or "mixup.alpha=0.4": the options of an algorithm follow its name. "none" drops those before it.
+// Parses words such as "mixup" and "mixup.alpha=0.4": the options of an algorithm follow its name. "none" drops the
+// algorithms before it.
 Algorithms algorithms_of(const std::vector<std::string>& given) {
   std::vector<std::pair<std::string, Settings>> wanted;
   for (const std::string& text : given) {
@@ -80,7 +81,7 @@ bool contains(const Algorithms& algorithms, const std::string& name) {
   return std::any_of(list.begin(), list.end(), [&](const auto& plugin) { return plugin.name == name; });
 }
 
-// RandAugment and AugMix change images before they are normalized.
+// Whether an algorithm needs bytes: RandAugment and AugMix change images before they are normalized.
 bool needs_bytes(const Algorithms& algorithms) {
   const bool needs = contains(algorithms, "RandAugment") || contains(algorithms, "AugMix");
   if (needs && contains(algorithms, "SelectiveBackprop"))
@@ -90,7 +91,7 @@ bool needs_bytes(const Algorithms& algorithms) {
   return needs;
 }
 
-// As the loader does.
+// Normalizes as the loader does.
 at::Tensor normalized(const at::Tensor& bytes, at::MemoryFormat format) {
   return at::empty(bytes.sizes(), bytes.options().dtype(at::kFloat).memory_format(format))
       .copy_(bytes)
@@ -115,13 +116,13 @@ DataSpec training_data(Batch images, const Job& job, bool convolutions, bool as_
   return spec;
 }
 
-// Convolutions are faster with the channels innermost.
+// Convolutions are faster with channels as the innermost dimension.
 void to_channels_last(Model& model) {
   for (at::Tensor& parameter : model.parameters())
     if (parameter.dim() == 4) parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
 }
 
-// The weight of the last layer, which Muon leaves to AdamW.
+// The name of the weight of the last layer, which Muon leaves to AdamW.
 std::string last_weight(const Model& model) {
   std::string last;
   for (const auto& item : model.named_parameters())
@@ -139,7 +140,7 @@ optim::AnyOptimizer optimizer_of(const Job& job, const Model& model) {
       {.lr = job.lr, .momentum = 0.9, .weight_decay = job.weight_decay, .nesterov = true, .decay_matrices_only = true});
 }
 
-// Names of the options in which two jobs train differently.
+// Names of the options that differ between two jobs.
 std::string differences(const Job& a, const Job& b) {
   std::vector<std::string> names;
   const auto compare = [&](const char* name, const auto& value) {
@@ -157,7 +158,7 @@ std::string differences(const Job& a, const Job& b) {
   return comma_separated(names);
 }
 
-// What a recipe is called in the hyperparameters of a run.
+// Records the name of the recipe in the hyperparameters of a run.
 class RecipeName final : public Callback {
  public:
   explicit RecipeName(const Job& job) : name_(job.recipe), changes_(job.recipe_changes) {}
@@ -234,7 +235,7 @@ void add_job_options(CLI::App& app, Job& job) {
 
 void parse(CLI::App& app, Job& job, std::vector<std::string> words) {
   const auto read = [&app](std::vector<std::string> line) {
-    std::reverse(line.begin(), line.end());  // as CLI11 wants it
+    std::reverse(line.begin(), line.end());  // the order that CLI11 expects
     app.parse(std::move(line));
   };
   const Job defaults = job;
@@ -273,12 +274,12 @@ std::string run_name_of(const Job& job) {
 
 TrainerOptions trainer_options(const Job& job) {
   const data::FashionMnist images(job.data);
-  at::manual_seed(job.seed);  // of the initial weights
+  at::manual_seed(job.seed);  // for the initial weights
   const std::shared_ptr<Model> model = kModels.at(job.model)();
   to_channels_last(*model);
   const bool convolutions = job.model != "mlp";
-  // Algorithms that follow the share of the run see it grow with the unit of its duration: by batches rather than
-  // epochs.
+  // For algorithms that depend on the finished share of the run: with a duration in batches, the share changes after
+  // each batch; in epochs, after each epoch.
   const std::int64_t batches = images.train["input"].size(0) / job.batch_size;
   const Time duration =
       job.algorithms.empty() ? Time(job.epochs, TimeUnit::EPOCH) : Time(job.epochs * batches, TimeUnit::BATCH);

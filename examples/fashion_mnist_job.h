@@ -1,5 +1,6 @@
 #pragma once
-// What train_fashion_mnist and recipes train: a network on Fashion-MNIST, as the options of the command line say.
+// The common part of train_fashion_mnist and recipes: training of a network on Fashion-MNIST, described by options of
+// the command line.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,7 +19,7 @@ struct Job {
   std::int64_t epochs = 6, batch_size = 128;
   std::string optimizer = "sgd";  // or muon
   double lr = 0.2, weight_decay = 5e-4;
-  double warmup = 0.25;  // share of the run until the learning rate is highest; it then falls linearly to 0
+  double warmup = 0.25;  // share of the run until the learning rate is highest; afterwards it decreases linearly to 0
   std::string precision = "auto";
   std::uint64_t seed = 17;
   int threads = 0;
@@ -26,7 +27,7 @@ struct Job {
   std::vector<std::string> algorithms;
   bool fast = false, flip = true, tune = false;
   std::string recipe;
-  std::string recipe_changes;  // names of the options that differ from the recipe's: "epochs, lr"
+  std::string recipe_changes;  // names of options that differ from the recipe's: "epochs, lr"
 
   bool operator==(const Job&) const = default;
 };
@@ -37,19 +38,19 @@ struct Recipe {
   std::vector<std::string> options;
 };
 const std::vector<Recipe>& recipes();
-const Recipe& find_recipe(const std::string& name);  // throws ConfigError with the names that there are
+const Recipe& find_recipe(const std::string& name);  // throws ConfigError with the existing names
 
-// Declares the options of a job. Of an option that is given twice the last counts.
+// Declares the options of a job. If an option is given twice, the last one is used.
 void add_job_options(CLI::App& app, Job& job);
 
-// Parses the words of a command line with the options that `app` has, which write to `job` and elsewhere. The options
-// of a recipe count before all others, wherever it stands. Throws ConfigError and CLI::ParseError.
+// Parses the words of a command line with the options of `app`, which write to `job` and elsewhere. Options of a recipe
+// are applied before all others, wherever the recipe is named. Throws ConfigError and CLI::ParseError.
 void parse(CLI::App& app, Job& job, std::vector<std::string> words);
 
-// Without loggers, callbacks and checkpoints: nothing is written. Throws ConfigError.
+// The options of a trainer without loggers, callbacks and checkpoints, which writes nothing. Throws ConfigError.
 TrainerOptions trainer_options(const Job& job);
 
-// "resnet20-fast-seed17"
+// For example "resnet20-fast-seed17".
 std::string run_name_of(const Job& job);
 
 }  // namespace composer::examples

@@ -1,7 +1,7 @@
-// A GAN by two trainers that take turns: the generator learns to put points on a circle of radius 2, and the
-// discriminator to tell them from real ones. Each trainer has its own model, optimizer, schedule and random numbers.
-// With a folder as argument, both save there, and a program that is killed goes on from the newest batch that both have
-// saved: ./gan runs/gan.
+// Trains a GAN by two trainers that take turns: the generator learns to put points on a circle of radius 2, and the
+// discriminator learns to distinguish them from real ones. Each trainer has its own model, optimizer, schedule and
+// random numbers. With a folder as argument, both save checkpoints there, and a program that was killed resumes from
+// the newest batch that both have saved: ./gan runs/gan.
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -48,7 +48,7 @@ struct Discriminator : Model {
 
 struct Generator : Model {
   nn::Sequential net{nn::Linear(kNoise, 64), nn::ReLU(), nn::Linear(64, 2)};
-  std::shared_ptr<Discriminator> judge;  // not registered: the other trainer's
+  std::shared_ptr<Discriminator> judge;  // not registered, because it belongs to the other trainer
   explicit Generator(std::shared_ptr<Discriminator> discriminator) : judge(std::move(discriminator)) {
     register_module("net", net);
   }
@@ -60,7 +60,7 @@ void require_gradients(nn::Module& module, bool required) {
   for (at::Tensor& parameter : module.parameters()) parameter.set_requires_grad(required);
 }
 
-// What this program draws for a batch is the same in one that goes on from a checkpoint.
+// The generator of what this program draws for a batch. A resumed program draws the same numbers.
 at::Generator draws_of(const State& state) {
   return at::make_generator<at::CPUGeneratorImpl>(hash64(state.seed, state.timestamp.batch));
 }
@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
   const auto beside = [&](const char* name) {
     return folder.empty() ? std::vector<std::string>() : std::vector{below(name)};
   };
-  at::manual_seed(1);  // of the initial weights; not of the trainers
+  at::manual_seed(1);  // for the initial weights; trainers have their own generators
   const auto discriminator = std::make_shared<Discriminator>();
   const auto generator = std::make_shared<Generator>(discriminator);
   Trainer judge(TrainerOptions{.model = discriminator,
@@ -93,11 +93,11 @@ int main(int argc, char** argv) {
                                 .save_num_checkpoints_to_keep = 3,
                                 .resume_with = beside("judge")});
 
-  const at::Device device = forger.state().device;  // where the trainers have moved the models to
+  const at::Device device = forger.state().device;  // the device to which the trainers have moved the models
   const auto noise = [device](const at::Generator& draws) { return at::randn({kSamples, kNoise}, draws).to(device); };
   judge.begin();
   forger.begin();
-  while (!judge.done() && !forger.done()) {  // or interrupted by Ctrl-C
+  while (!judge.done() && !forger.done()) {  // also ends after Ctrl-C
     const at::Generator draws = draws_of(forger.state());
     const at::Tensor fake = generator->net->forward(noise(draws)).detach();
     judge.step({{"real", real_points(draws)}, {"fake", fake}});

@@ -1,6 +1,6 @@
 // A training loop of one's own: a policy learns by REINFORCE to walk to a goal. The program plays a round with the
 // current weights, trains on it, and plays the next one. A run that is killed at any moment and started again ends with
-// the same weights (docs/trainer.md): `composer torture -- own_loop` shows it.
+// the same weights (docs/trainer.md); `composer torture -- own_loop` verifies that.
 //
 //   own_loop [DURATION]      600ba by default
 #include <exception>
@@ -40,7 +40,7 @@ struct Policy : Model {
   }
 };
 
-// The mean reward of earlier rounds. It changes within a step only, and checkpoints contain it.
+// The mean reward of earlier rounds. It changes only within a step, and is stored in checkpoints.
 class Baseline : public Callback {
  public:
   void batch_end(const State& state, Logger& logger) override {
@@ -55,7 +55,8 @@ class Baseline : public Callback {
   double mean_ = 0;
 };
 
-// One round of all walkers. It depends on the weights, the baseline, the seed and the number of batches alone.
+// Plays one round of all walkers. The result depends only on the weights, the baseline, the seed and the number of
+// batches.
 Batch play(Policy& policy, const Baseline& baseline, const State& state) {
   const at::NoGradGuard no_grad;
   const at::Generator draws = at::make_generator<at::CPUGeneratorImpl>(hash64(state.seed, state.timestamp.batch));
@@ -79,7 +80,7 @@ Batch play(Policy& policy, const Baseline& baseline, const State& state) {
 }
 
 int main(int argc, char** argv) try {
-  at::manual_seed(1);  // of the initial weights, which are made before the trainer
+  at::manual_seed(1);  // for the initial weights, which are made before the trainer
   const auto policy = std::make_shared<Policy>();
   const auto baseline = std::make_shared<Baseline>();
   Trainer trainer(TrainerOptions{

@@ -1,5 +1,5 @@
 // A model, a metric, an algorithm, a callback, a logger and a loader of one's own, trained and evaluated together. The
-// pages in docs/ explain the parts; the program checks what they promise, and returns 1 if something is not so.
+// pages in docs/ explain the parts. The program checks that they behave as described, and returns 1 if they do not.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -51,7 +51,7 @@ class TwoHeads : public Model {
     return {{"height", height_->forward(features).squeeze(1)}, {"side", side_->forward(features)}};
   }
 
-  // Minimises the sum. Logged as loss/train/height, loss/train/side and loss/train/total.
+  // The sum is minimised. The losses are logged as loss/train/height, loss/train/side and loss/train/total.
   Losses loss(const Outputs& outputs, const Batch& batch) override {
     return {{"height", mean_squared_error(outputs["height"], batch["height"])},
             {"side", 0.1 * at::cross_entropy_loss(outputs["side"], batch["side"])}};
@@ -81,7 +81,7 @@ class MaxError : public Metric {
   std::shared_ptr<Metric> fresh() const override { return std::make_shared<MaxError>(); }
 
  private:
-  at::Tensor largest_;  // 0-d, on the device of the outputs; nobody reads it before compute() is logged
+  at::Tensor largest_;  // 0-d, on the device of the outputs; it is copied to the host only when compute() is logged
 };
 
 Metrics TwoHeads::get_metrics(bool is_train) const {
@@ -103,7 +103,7 @@ class NoisyInputs : public Algorithm {
   void apply(Event event, State& state, Logger& logger) override {
     if (event == Event::BEFORE_FORWARD) {
       const at::Tensor& input = state.batch["input"];
-      state.batch.set("input", input + 0.01 * at::randn_like(input));  // a new tensor, never input.add_(...)
+      state.batch.set("input", input + 0.01 * at::randn_like(input));  // assigns a new tensor, never input.add_(...)
       return;
     }
     const double lr = optim::learning_rates(*state.optimizer).front() / 2;
@@ -112,7 +112,7 @@ class NoisyInputs : public Algorithm {
     logger.log_metrics({{"noisy_inputs/lr", lr}});
   }
 
-  void visit_state(StateVisitor& visit) override { visit("halved", halved_); }  // what a checkpoint keeps
+  void visit_state(StateVisitor& visit) override { visit("halved", halved_); }  // is stored in checkpoints
   std::int64_t halved() const { return halved_; }
 
  private:
@@ -129,7 +129,7 @@ class GradientNorm : public Callback {
     for (const at::Tensor& parameter : state.model->parameters())
       if (parameter.grad().defined()) norms.push_back(parameter.grad().norm());
     const at::Tensor norm = at::stack(norms).norm();
-    logger.log_metrics({{"gradient_norm", norm}});  // a tensor: the step does not wait for its number
+    logger.log_metrics({{"gradient_norm", norm}});  // logs a tensor, so the step does not wait for its value
     largest_ = at::maximum(largest_.to(norm.device()), norm);
   }
 
@@ -137,7 +137,7 @@ class GradientNorm : public Callback {
     if (largest_.item<double>() > limit_) state.stop.ask("the gradients have become too large", Stop::FINISHED);
   }
 
-  void visit_state(StateVisitor& visit) override { visit("largest", largest_); }  // what a checkpoint keeps
+  void visit_state(StateVisitor& visit) override { visit("largest", largest_); }  // is stored in checkpoints
   double largest() const { return largest_.item<double>(); }
 
  private:
@@ -157,7 +157,7 @@ class CsvLogger : public LoggerDestination {
     for (const auto& [key, value] : hyperparameters) rows_.push_back({0, std::string(key), value});
   }
 
-  void epoch_end(const State&, Logger&) override { flush(); }  // a logger is a callback as well
+  void epoch_end(const State&, Logger&) override { flush(); }  // a logger is also a callback
   void close(const State&, Logger&) override { flush(); }
   void flush() override {
     for (const auto& [step, key, value] : rows_) {
@@ -165,7 +165,7 @@ class CsvLogger : public LoggerDestination {
       if (const auto* text = std::get_if<std::string>(&value))
         out_ << *text << '\n';
       else
-        out_ << to_number(value) << '\n';  // reads a tensor, and waits for a GPU
+        out_ << to_number(value) << '\n';  // copies a tensor to the host, and waits for a GPU
     }
     rows_.clear();
     out_.flush();
@@ -181,7 +181,7 @@ class CsvLogger : public LoggerDestination {
   std::vector<Row> rows_;
 };
 
-// docs/data.md: points of a surface, made when they are asked for
+// docs/data.md: points of a surface, computed on request
 class Surface : public Loader {
  public:
   Surface(std::int64_t batches, std::int64_t batch_size) : batches_(batches), batch_size_(batch_size) {}
@@ -193,7 +193,7 @@ class Surface : public Loader {
 
   std::optional<Batch> next() override {
     if (batch_ == batches_) return std::nullopt;
-    RandomStream random(hash64(seed_, epoch_, batch_++));  // of the place alone
+    RandomStream random(hash64(seed_, epoch_, batch_++));  // depends only on the position
     at::Tensor points = at::empty({batch_size_, 2});
     auto* const xy = points.mutable_data_ptr<float>();
     for (std::int64_t i = 0; i < points.numel(); ++i) xy[i] = static_cast<float>(random.uniform() * 2 - 1);
@@ -211,7 +211,7 @@ class Surface : public Loader {
   std::uint64_t seed_ = 17;
 };
 
-// docs/loggers/writing.md: on a background thread
+// docs/loggers/writing.md: writes on a background thread
 class LinesWriter : public loggers::RecordWriter {
  public:
   explicit LinesWriter(std::string path) : path_(std::move(path)), file_(path_) {}
@@ -249,8 +249,8 @@ int main() {
   const auto gradients = std::make_shared<GradientNorm>(1e6);
   std::ostringstream log;
   const std::string lines = std::filesystem::temp_directory_path() / ("own_parts-" + std::to_string(::getpid()));
-  const auto same = std::make_shared<Surface>(1, 4096);  // not the points of training: it keeps its own seed
-  const auto corner = [&] {                              // a quarter of the same points
+  const auto same = std::make_shared<Surface>(1, 4096);  // other points than those of training: it keeps its own seed
+  const auto corner = [&] {                              // makes a quarter of these points
     const Batch all = *Surface(1, 4096).next();
     const at::Tensor where = all["input"].gt(0).all(1).nonzero().squeeze(1);
     Batch part;

@@ -32,7 +32,7 @@ struct Net : Model {
 };
 
 int main() try {
-  at::manual_seed(1);               // of the initial weights, which are made before the trainer
+  at::manual_seed(1);               // for the initial weights, which are made before the trainer
   const data::FashionMnist images;  // Debian's dataset-fashion-mnist, or a folder of idx files
   const data::Normalize normalize{.mean = {0.286}, .stddev = {0.353}};
   Trainer trainer(TrainerOptions{

@@ -1,5 +1,6 @@
-// What algorithms and recipes do on Fashion-MNIST: trains the network of scripts/train once for each row and seed, and
-// prints accuracy, time, and the time until the accuracy of the plain run. What scripts/recipes runs.
+// Measures what algorithms and recipes do on Fashion-MNIST: trains the network of scripts/train once for each row and
+// seed, and prints the accuracy, the time, and the time until the accuracy of the plain run is reached. scripts/recipes
+// runs this program.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -29,7 +30,7 @@ using examples::Job;
 
 struct Row {
   std::string name;
-  std::vector<std::string> options;  // of scripts/train
+  std::vector<std::string> options;  // options of scripts/train
 };
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -45,7 +46,7 @@ Row alone(const std::string& algorithm, const std::vector<std::string>& options 
   return row;
 }
 
-// Each algorithm that can change how this network of convolutions is trained, with options that suit 28 x 28 pixels, 16
+// All algorithms that can change how this convolutional network is trained, with options that suit 28 x 28 pixels, 16
 // to 64 channels and 6 epochs.
 std::vector<Row> all_rows() {
   std::vector<Row> rows = {{"plain", {}}};
@@ -78,7 +79,7 @@ std::vector<Row> all_rows() {
   return rows;
 }
 
-// Seconds of the clock, and of all processors.
+// Wall time and CPU time of all threads, in seconds.
 struct Spent {
   double wall = 0, cpu = 0;
 };
@@ -95,10 +96,10 @@ Spent now() {
 
 struct Epoch {
   double accuracy = 0;
-  Spent trained;  // since the run began
+  Spent trained;  // since the beginning of the run
 };
 
-// Evaluations do not count.
+// Measures the time of training, without evaluations.
 class TrainingClock final : public Callback {
  public:
   explicit TrainingClock(std::vector<Epoch>& epochs) : epochs_(&epochs) {}
@@ -143,7 +144,7 @@ Trained from_json(const nlohmann::json& line) {
   return run;
 }
 
-// The runs that the file has already: an interrupted comparison goes on.
+// Reads the runs that the file already has, with which an interrupted comparison continues.
 std::vector<Trained> read_runs(const std::string& path) {
   std::vector<Trained> runs;
   std::ifstream file(path);
@@ -154,13 +155,13 @@ std::vector<Trained> read_runs(const std::string& path) {
 
 // A row of this comparison.
 struct Compared {
-  std::string name, options;  // the options in full, as one text
+  std::string name, options;  // options: all of them, as one text
   Job job;
 
   bool has(const Trained& run) const { return run.row == name && run.options == options; }
 };
 
-// Nothing if a signal ended it.
+// Returns nothing if a signal ended the run.
 std::optional<Trained> train(const Compared& row, std::uint64_t seed) {
   Job job = row.job;
   job.seed = seed;
@@ -175,9 +176,9 @@ std::optional<Trained> train(const Compared& row, std::uint64_t seed) {
 }
 
 struct Summary {
-  std::size_t runs = 0, reached = 0;  // all of them; those that reach the accuracy
+  std::size_t runs = 0, reached = 0;  // all runs, and those that reach the accuracy
   double mean = 0, lowest = 1, highest = 0;
-  Spent trained, until;  // means; until the accuracy is reached
+  Spent trained, until;  // means; until: the time at which the accuracy is reached
 };
 
 Summary summarize(const std::vector<Trained>& runs, const Compared& row, double accuracy) {
@@ -250,7 +251,7 @@ Row parse_row(const std::string& text) {
   return {text.substr(0, colon), words_of(text.substr(colon + 1))};
 }
 
-// Plain, the rows that were asked for, and the user's own.
+// Returns the plain row, the rows that were requested, and the user's own.
 std::vector<Compared> rows_of(const Options& options) {
   std::vector<Row> rows = all_rows();
   for (const std::string& pattern : options.patterns)
@@ -271,7 +272,7 @@ std::vector<Compared> rows_of(const Options& options) {
   return compared;
 }
 
-// Trains what `runs` does not have yet, and adds it to them and to the file. False if a signal ended it.
+// Trains the rows that `runs` lacks, and adds them to `runs` and to the file. Returns false if a signal ended it.
 bool train_missing(const std::vector<Compared>& rows, const Options& options, std::vector<Trained>& runs) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(60 * options.minutes);
   std::ofstream file(options.out, std::ios::app);

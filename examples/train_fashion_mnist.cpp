@@ -1,4 +1,5 @@
-// Trains a network on Fashion-MNIST, shows it, and writes metrics and weights: what scripts/train runs.
+// Trains a network on Fashion-MNIST, displays the progress, and writes metrics and weights. scripts/train runs this
+// program.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -43,17 +44,17 @@ struct Arguments {
 };
 
 struct Result {
-  std::optional<double> accuracy;  // of the last evaluation; none if there was none
+  std::optional<double> accuracy;  // of the last evaluation; unset: there was none
   double seconds = 0, samples_per_second = 0;
   std::int64_t epochs = 0;
   std::filesystem::path metrics, weights;
   int interrupted_by = 0;
   std::vector<std::string> tuning;
-  std::string precision;  // in which it was trained
-  int threads = 0;        // likewise, at the end
+  std::string precision;  // precision of the training
+  int threads = 0;        // number of threads at the end of the training
 };
 
-// Returns the signal that ended it, 0 if none.
+// Returns the signal that ended it; 0: none.
 int find_lr(const Arguments& arguments) {
   constexpr int kWidest = 100;
   Trainer trainer(trainer_options(arguments.job));
@@ -149,7 +150,7 @@ void write_json(const Arguments& arguments, const Result& result) {
   if (!file) throw Error("--json: could not write ", arguments.json);
 }
 
-// Before a training that would be for nothing.
+// Checks the path before the training, which would otherwise be for nothing.
 void check_json(const std::string& path) {
   if (!path.empty() && !std::ofstream(path, std::ios::app)) throw Error("--json: cannot write ", path);
 }
@@ -183,7 +184,7 @@ int main(int argc, char** argv) {
     print(arguments, result);
     if (!arguments.json.empty()) write_json(arguments, result);
     return result.interrupted_by ? 128 + result.interrupted_by : 0;
-  } catch (const CLI::ParseError& error) {  // also --help
+  } catch (const CLI::ParseError& error) {  // also thrown for --help
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const std::exception& error) {
     std::cerr << "error: " << describe(error) << '\n';

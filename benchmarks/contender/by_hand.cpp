@@ -1,4 +1,4 @@
-// Ready floats in memory, one gather a batch, libtorch's fused update, nothing read on the host.
+// A loop by hand: floats in memory, one gather per batch, libtorch's fused update, no reads on the host.
 #include <optional>
 
 #include <ATen/ATen.h>

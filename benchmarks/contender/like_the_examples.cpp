@@ -1,4 +1,5 @@
-// A data set of single samples, transforms, a loader, torch::optim, and a look at the loss in each step.
+// A loop like those of libtorch's examples: a data set of single samples, transforms, a loader, torch::optim, and a
+// read of the loss in each step.
 #include <cmath>
 #include <optional>
 #include <stdexcept>
@@ -26,7 +27,7 @@ class Samples : public torch::data::Dataset<Samples> {
   at::Tensor inputs_, targets_;
 };
 
-// As torch's RandomSampler, in the order that all contenders share.
+// Like torch's RandomSampler, with the order that all contenders share.
 class SharedSampler : public torch::data::samplers::Sampler<> {
  public:
   explicit SharedSampler(std::int64_t samples) : order_(samples) {}
@@ -111,8 +112,9 @@ std::unique_ptr<Loop> like_the_examples(Workload workload) {
   using torch::data::transforms::Normalize;
   using torch::data::transforms::Stack;
   const bool images = workload.has_images();
-  if (images) workload.input = workload.input.to(at::kFloat).div_(255);  // as libtorch's own MNIST data set has them
-  if (workload.input.dim() == 2 && images) workload.input = workload.input.view({-1, 1, 28, 28});  // Normalize wants it
+  if (images) workload.input = workload.input.to(at::kFloat).div_(255);  // like libtorch's own MNIST data set
+  // The shape that Normalize needs.
+  if (workload.input.dim() == 2 && images) workload.input = workload.input.view({-1, 1, 28, 28});
   Samples samples(workload.input, workload.target);
   const auto bytes = static_cast<std::int64_t>(workload.input.nbytes() + workload.target.nbytes());
   if (!images) return loop_over(workload, samples.map(Stack<>()), bytes);

@@ -1,5 +1,5 @@
 #pragma once
-// The loops that are compared. Each trains a fresh network on the same batches.
+// The loops that are compared. Each trains a new network on the same batches.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,20 +12,20 @@ namespace composer::bench {
 class Loop {
  public:
   virtual ~Loop() = default;
-  virtual void start() = 0;  // makes what training needs besides the data
+  virtual void start() = 0;  // creates what training needs in addition to the data
   virtual void run(std::int64_t steps) = 0;
   virtual const torch::nn::Module& network() const = 0;
   virtual std::int64_t data_bytes() const = 0;
   virtual std::vector<std::string> notes() const { return {}; }
 };
 
-// Shaped after the programs among PyTorch's C++ examples.
+// Written like the programs among PyTorch's C++ examples.
 std::unique_ptr<Loop> like_the_examples(Workload workload);
-// With libtorch alone, by somebody who measures.
+// Written for speed with libtorch alone.
 std::unique_ptr<Loop> by_hand(Workload workload);
 
 struct TrainedOptions {
-  bool callbacks = false;  // ten of them, and a logger in memory
+  bool callbacks = false;  // ten callbacks, and a logger in memory
   bool tune = false;
   bool allow_bf16 = false;
 };

@@ -1,4 +1,4 @@
-// The trainer, plain, watched or tuned.
+// The loops of the trainer: plain, with callbacks, and tuned.
 #include <optional>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -22,7 +22,7 @@ Callbacks ten_callbacks() {
           SpeedMonitor(), LRMonitor(), NaNMonitor(), SpeedMonitor({.window_size = 50})};
 }
 
-// Within a fit a trainer draws from generators of its own; this takes the one of the CPU, to seed it.
+// Within a fit a trainer draws from its own generators; this stores its generator for the CPU, to seed it.
 class TakeGenerator final : public Callback {
  public:
   explicit TakeGenerator(at::Generator& taken) : taken_(taken) {}
@@ -37,7 +37,7 @@ class Trained : public Loop {
   Trained(Workload workload, TrainedOptions options)
       : options_(options), workload_(std::move(workload)), loader_(make_loader(workload_, options.tune)) {
     data_bytes_ = static_cast<std::int64_t>(workload_.input.nbytes() + workload_.target.nbytes());
-    workload_.input.reset();  // the loader has them, maybe in another layout
+    workload_.input.reset();  // the loader has the samples, possibly in another layout
     workload_.target.reset();
   }
 
@@ -62,7 +62,7 @@ class Trained : public Loop {
   }
 
   void run(std::int64_t steps) override {
-    random_.set_current_seed(at::detail::getDefaultCPUGenerator().current_seed());  // as the other contenders draw
+    random_.set_current_seed(at::detail::getDefaultCPUGenerator().current_seed());  // draws like the other contenders
     const std::int64_t until = trainer_->state().timestamp.batch + steps;
     while (trainer_->state().timestamp.batch < until) trainer_->step();
   }

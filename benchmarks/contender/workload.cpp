@@ -20,7 +20,7 @@
 namespace composer::bench {
 namespace {
 
-constexpr std::uint64_t kSeed = 17;  // of the order, in every contender
+constexpr std::uint64_t kSeed = 17;  // of the order, equal in all contenders
 constexpr std::int64_t kVocabulary = 96, kTokens = 128;
 
 Net mlp() {
@@ -30,13 +30,13 @@ Net mlp() {
               net, models::ClassifierOptions{.num_classes = 10, .train_metrics = Metrics()})};
 }
 
-// Some of the images with a black frame, the same in all three channels.
+// Some of the images with a black frame, equal in all three channels.
 at::Tensor in_colour(const at::Tensor& images) {
   constexpr std::int64_t kCount = 8192;
   return at::constant_pad_nd(images.narrow(0, 0, kCount), {2, 2, 2, 2}, 0).expand({kCount, 3, 32, 32}).contiguous();
 }
 
-// Text of a language in which most tokens have one successor, and others follow by chance.
+// Text of a language in which most tokens have one successor, and others follow at random.
 at::Tensor text(std::int64_t samples) {
   std::mt19937_64 random(7);
   at::Tensor windows = at::empty({samples, kTokens + 1}, at::kLong);
@@ -126,7 +126,8 @@ double checksum(const torch::nn::Module& network) {
   return sum;
 }
 
-// A loader's order depends on its seed and the epoch alone: one that gives all sample numbers at once tells it.
+// The order of a loader depends only on its seed and the epoch. A loader that returns all sample numbers at once
+// reveals it.
 Order::Order(std::int64_t samples)
     : numbers_(data::in_memory({{"input", at::arange(samples)}}, {.batch_size = samples, .seed = kSeed})) {}
 

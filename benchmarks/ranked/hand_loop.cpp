@@ -75,7 +75,7 @@ class HandLoopOnRanks final : public HandLoop {
   }
   bool has_shares() const { return reduction_ == Reduction::ZERO_STAGE_1 || reduction_ == Reduction::ZERO_STAGE_2; }
 
-  // This rank's slice of the next batch of all ranks.
+  // Returns this rank's slice of the next batch of all ranks.
   at::Tensor next_rows() {
     const std::int64_t own = workload_.batch_size, all = own * world_->size();
     if (at_ + all > rows_.numel()) rows_ = order_.epoch(++epoch_), at_ = 0;
@@ -102,7 +102,8 @@ class HandLoopOnRanks final : public HandLoop {
   void update() {
     update_->step();
     if (!sharded_) return;
-    for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();  // of other ranks' shares
+    // Frees the gradients of other ranks' shares.
+    for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
     sharded_->exchange();
   }
 

@@ -17,14 +17,14 @@ class World;
 
 namespace composer::bench {
 
-// A workload of benchmarks/contender/ with small batches, 8192 samples and no dropout, or "wide": an MLP with 8 M
-// parameters, which computes little for each.
+// Names of workloads: those of benchmarks/contender/ with small batches, 8192 samples and no dropout, and "wide", an
+// MLP with 8 M parameters and little computation for each.
 const std::vector<std::string>& ranked_workload_names();
 Workload make_ranked_workload(const std::string& name);
 
-// What makes the ranks' weights equal.
+// How the weights of ranks are kept equal.
 enum class Reduction : std::uint8_t {
-  NONE,          // nothing: each rank trains alone
+  NONE,          // not at all: each rank trains alone
   OVERLAPPED,    // DataParallel, during the backward pass
   AFTER,         // one all-reduce after the backward pass
   IN_BF16,       // DataParallel, gradients rounded to bf16
@@ -34,14 +34,14 @@ enum class Reduction : std::uint8_t {
 
 class HandLoop : public Loop {
  public:
-  // Trains so many steps, and gives {"forward_s", "backward_s", "update_s"}, medians over the steps, and "arrivals":
-  // [bytes, seconds since the backward pass began] for each gradient, in the order in which they are complete.
+  // Trains this number of steps, and returns {"forward_s", "backward_s", "update_s"}, medians over the steps, and
+  // "arrivals": [bytes, seconds since the backward pass began] for each gradient, in the order of completion.
   virtual nlohmann::ordered_json phases(std::int64_t steps) = 0;
 };
-// A loop by hand like by_hand().
+// A loop by hand, like by_hand().
 std::unique_ptr<HandLoop> hand_loop(Workload workload, Reduction reduction, std::shared_ptr<dist::World> world);
 
-// The trainer. A null world is that of the process.
+// The loop of the trainer. A null world means that of the process.
 struct TrainerWorld {
   std::shared_ptr<dist::World> given;
   int size = 1;
@@ -52,8 +52,9 @@ std::unique_ptr<Loop> trainer_loop(Workload workload, TrainerWorld world);
 // Replaces all gradients by their mean over ranks, in one message.
 void average_in_one(dist::World& world, const std::vector<at::Tensor>& parameters);
 
-// What an all-reduce costs: {"float": [[bytes, wall seconds, CPU seconds of this process], ...], "bf16": likewise,
-// "copies": likewise, of putting gradients together and taking them apart again}. `quick`: fewer sizes and calls.
+// Measures what an all-reduce costs: {"float": [[bytes, wall seconds, CPU seconds of this process], ...], "bf16": the
+// same for bf16, "copies": the same for combining gradients into a message and splitting it}. `quick`: fewer sizes and
+// calls.
 nlohmann::ordered_json sweep(dist::World& world, bool quick);
 
 }  // namespace composer::bench

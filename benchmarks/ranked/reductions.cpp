@@ -9,11 +9,11 @@
 namespace composer::bench {
 namespace {
 
-constexpr std::int64_t kParts = 16;  // gradients in the message that is put together
+constexpr std::int64_t kParts = 16;  // number of gradients that are combined into one message
 
 struct Size {
   std::int64_t bytes;
-  int calls;  // a round
+  int calls;  // per round
 };
 
 std::vector<Size> sizes(bool quick) {
@@ -22,7 +22,7 @@ std::vector<Size> sizes(bool quick) {
           {512 << 10, 15}, {2 << 20, 8}, {8 << 20, 4},  {32 << 20, 2}};
 }
 
-// All ranks enter together.
+// All ranks begin the calls at the same time.
 Contender in_step(dist::World& world, std::string name, std::function<void()> call) {
   return {std::move(name), [&world, call = std::move(call)](int calls) {
             world.barrier();
@@ -36,7 +36,7 @@ Contender reduction_of(dist::World& world, at::ScalarType dtype, std::int64_t by
   return in_step(world, "all-reduce", [&world, tensor] { world.sum(tensor); });
 }
 
-// What average_in_one() does besides the all-reduce.
+// The copies of average_in_one(), without its all-reduce.
 Contender copies_of(dist::World& world, std::int64_t bytes) {
   std::vector<at::Tensor> gradients;
   for (std::int64_t i = 0; i < kParts; ++i)

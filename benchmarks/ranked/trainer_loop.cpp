@@ -12,7 +12,7 @@ class TrainerLoop final : public Loop {
  public:
   TrainerLoop(Workload workload, TrainerWorld world) : world_(std::move(world)), workload_(std::move(workload)) {
     data_bytes_ = static_cast<std::int64_t>(workload_.input.nbytes() + workload_.target.nbytes());
-    workload_.batch_size *= world_.size;  // a loader's batch is that of all ranks
+    workload_.batch_size *= world_.size;  // the batch of a loader is that of all ranks
     loader_ = make_loader(workload_, /*channels_last=*/false);
   }
 

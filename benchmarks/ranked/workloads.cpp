@@ -16,7 +16,7 @@ constexpr std::int64_t kSamples = 8192;
 
 struct Entry {
   std::string name;
-  std::int64_t batch_size;  // of a rank
+  std::int64_t batch_size;  // per rank
 };
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> list = {{"mlp", 32}, {"cnn", 16}, {"resnet20", 32}, {"gpt", 4}, {"wide", 64}};
