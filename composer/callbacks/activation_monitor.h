@@ -23,11 +23,11 @@ struct ActivationMonitorOptions {
 
 // Four statistics of a tensor [..., C], each a mean over all rows of C elements.
 struct ActivationStatistics {
-  at::Tensor l2_norm;  // of the L2 norms of the rows
-  at::Tensor average;  // of the means of the rows
-  // Of E[(x - mean)^4] / E[(x - mean)^2]^2 of the rows; 3 for normally distributed numbers; at least 1.
+  at::Tensor l2_norm;  // mean of the rows' L2 norms
+  at::Tensor average;  // mean of the rows' means
+  // Mean of the rows' E[(x - mean)^4] / E[(x - mean)^2]^2; 3 for normally distributed numbers, at least 1.
   at::Tensor kurtosis;
-  at::Tensor max;  // of the maxima of the rows
+  at::Tensor max;  // mean of the rows' maxima
 };
 // Accepts any floating-point tensor with elements; returns 0-d floats on its device, without gradients.
 COMPOSER_EXPORT ActivationStatistics activation_statistics(const at::Tensor& tensor);

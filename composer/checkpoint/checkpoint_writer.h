@@ -39,7 +39,7 @@ class COMPOSER_EXPORT CheckpointWriter {
   // previous write first.
   void write(Manifest manifest, SavedList::Sent sent, const StateDict& state);
   bool has_ended() const;  // a write was started, and has ended
-  Result wait();           // until everything is on disk
+  Result wait();           // returns when everything is on disk
   void rethrow();          // rethrows, once, the error of the write for which wait() has waited
   // After wait(): why the last write failed, under OnFailure::CONTINUE; empty if it succeeded.
   const std::string& failure() const { return failure_; }

@@ -14,7 +14,7 @@ namespace composer::saving {
 // A checkpoint written by a run.
 struct Saved {
   std::string name;
-  // Of the metric of `best`, measured on its weights; NaN: none.
+  // The value of `best`, measured on its weights; NaN: none.
   double value = std::numeric_limits<double>::quiet_NaN();
   bool by_hand = false;       // written by save_checkpoint(): never deleted, and not counted
   std::int64_t batch = -1;    // -1: of before a reset of time, or written by an earlier version

@@ -88,8 +88,8 @@ class COMPOSER_EXPORT RunSaver {
   bool is_due(Event event, const State& state);  // at a *_CHECKPOINT event
   bool is_due_at_end(const State& state);        // at the end of a fit: false if that batch was saved or saving is off
   bool is_saved(const State& state) const;       // whether the current batch is saved, or need not be
-  std::string open_parts(int ranks);             // as in Saver: for a checkpoint of which other ranks write parts
-  void save(const State& state);                 // writes a periodic checkpoint
+  std::string open_parts(int ranks);  // like Saver::open_parts(): for a checkpoint of which other ranks write parts
+  void save(const State& state);      // writes a periodic checkpoint
   std::string periodic_name(const State& state) const;  // the name of a periodic checkpoint written now
   // Writes a checkpoint, and returns its name. Placeholders in `name` are replaced. If the run has a checkpoint with
   // this name and other weights, "-2" and so on is appended.
@@ -105,8 +105,9 @@ class COMPOSER_EXPORT RunSaver {
   void adopt_unlisted(const State& state, std::uint64_t weights);
   // Called at the end of a fit, after FIT_END. Warns if the weights differ from those of the last checkpoint.
   void warn_if_changed(const State& state) const;
-  void warn_without_best(const State& state) const;  // as in MeasuredValues, for the checkpoints of this process
-  std::vector<std::string> paths() const;            // in the order of writing; the last may still be being written
+  // Like MeasuredValues::warn_without_best(), for the checkpoints of this process.
+  void warn_without_best(const State& state) const;
+  std::vector<std::string> paths() const;  // in the order of writing; the last may still be being written
   std::optional<std::string> best_path(const State& state);  // by the metric of `best`; nullopt: none has a value
 
   const SaverOptions& options() const;

@@ -115,11 +115,11 @@ class COMPOSER_EXPORT SavedList {
   void set_weights(const std::string& name, std::uint64_t weights);  // sets the version of a checkpoint's weights
   BestMetric& metric() { return metric_; }
 
-  void drop(const std::string& name);  // it no longer exists
+  void drop(const std::string& name);  // removes a checkpoint that no longer exists
   void set_retired(std::vector<std::string> names) { retired_ = std::move(names); }
   void adopt(const Manifest& resumed);       // the run is resumed from it: it becomes the parent of the next one
   void count_from(const Manifest& there);    // the next checkpoint gets a larger number
-  void keep_later(const Manifest& by_hand);  // of a later moment than the one from which the run is resumed
+  void keep_later(const Manifest& by_hand);  // adds one of a later moment than the one from which the run is resumed
   // Adds checkpoints that an earlier process of the run has written after the one from which this process was resumed,
   // at this batch.
   void adopt_unlisted(const std::vector<Manifest>& unlisted, std::int64_t batch);

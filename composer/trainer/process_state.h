@@ -5,8 +5,8 @@
 
 namespace composer {
 
-// The settings of the process that a trainer needs while it runs, and their users. When it does not run, the process
-// has its own settings.
+// The settings of the process that a trainer needs while it runs. When it does not run, the process has its own
+// settings.
 struct ProcessState {
   OwnRandom random;
   kernels::ProductTable products;  // which matrix products our kernels compute

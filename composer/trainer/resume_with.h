@@ -35,7 +35,7 @@ class ResumesTogether {
   // trainers do not take equal turns. Waits for checkpoints that other trainers are writing if the answer depends on
   // them.
   void plan_save(const SavedPlace& place);
-  // Of the planned checkpoint; the result is true once it is on disk.
+  // Notes that the planned checkpoint is being written; the result is true once it is on disk.
   void begin_writing(std::shared_future<bool> written);
   void drop_plan();  // the planned checkpoint is not written, and nothing is deleted for it
 

@@ -115,7 +115,7 @@ struct Resumption : saving::ResumePoint {
   // Restores schedules and evaluators that the program gives to fit(). Their saved values are kept until the fit has
   // begun, because it may fail before.
   void restore_given(SchedulePlan& schedules, Evaluations& evaluations) const;
-  void restore_scale(TrainStep& step);  // of the scaler that a fit has made
+  void restore_scale(TrainStep& step);  // restores the scaler that a fit has made
   void restore_settings(torch::nn::Module& model) const;
   // Called when training begins, because hooks may have drawn random numbers before.
   void restore_random(OwnRandom& random);

@@ -32,7 +32,7 @@ class SavedPlaces {
   // The newest checkpoint is being written. `written` becomes true once it is on disk, and false if the write fails.
   void begin_writing(std::shared_future<bool> written) { written_ = std::move(written); }
   void settle();  // adds the newest checkpoint if it has been written
-  // Of the newest checkpoint; not valid: no write is pending.
+  // Whether the newest checkpoint got to the disk. Not valid: no write is pending.
   const std::shared_future<bool>& written() const { return written_; }
   std::vector<SavedPlace> all() const;  // oldest first, with the one being written
 
