@@ -95,7 +95,7 @@ OptionalTime FitPlanner::end_of(const FitOptions& given, const FitPlan& plan, bo
   if (!until) return until;
   check_limit(*until, "max_duration", options.iteration_length);
   check_epochs_end(*until, options.iteration_length, plan.feed);
-  const bool has_work = resumption.found || fits.has_unfinished() || evaluations.has_pending();
+  const bool has_work = resumption.found || fits.has_unfinished() || evaluators.has_pending();
   const bool nothing_to_do = plan.from.reached(*until) && !has_work;
   if (nothing_to_do && given.duration && given.duration->count() == 0)
     throw ConfigError("duration: is ", *given.duration, ", so there is nothing to do");
@@ -154,7 +154,7 @@ void FitPlanner::check_ranks(const FitPlan& plan) const {
 }
 
 const std::vector<EvalRun>& FitPlanner::runs_of(const FitPlan& plan) const {
-  return plan.evaluators.empty() ? evaluations.runs() : plan.evaluators;
+  return plan.evaluators.empty() ? evaluators.runs() : plan.evaluators;
 }
 
 const MetricSet& FitPlanner::metrics_of_training(const FitPlan& plan) const {

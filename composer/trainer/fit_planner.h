@@ -34,7 +34,7 @@ struct FitPlanner {
   const TrainStep& train_step;
   const TrainingData& data;
   const LearningRates& rates;
-  const Evaluations& evaluations;
+  const Evaluations& evaluators;
   const KeptSettings& settings;
   const FitHistory& fits;
   const Resumption& resumption;

@@ -86,7 +86,7 @@ struct Trainer::Impl {
   LearningRates rates;
   Logger logger;
   TrainingData data;  // for the next fit, unless that is given another loader
-  Evaluations evaluations;
+  Evaluations evaluators;
   KeptSettings settings;
   FitHistory fits;
   TrainStep train_step;
@@ -111,19 +111,19 @@ struct Trainer::Impl {
   TrainingTime time{state, logger, ranks, rates, fits, fit};
   Stopping stopping{ranks, state, time, replicas};
   Events events{state, ranks, calls, engine};
-  EvaluationLoop evaluation{{.state = state,
-                             .logger = logger,
-                             .ranks = ranks,
-                             .events = events,
-                             .evaluators = evaluations,
-                             .weights_in_use = weights_in_use,
-                             .replicas = replicas,
-                             .rates = rates,
-                             .checkpoints = checkpoints,
-                             .time = time,
-                             .stopping = stopping,
-                             .fit = fit},
-                            {options.inference_mode, options.fold_batch_norms || options.tune}};
+  EvaluationLoop evaluation_loop{{.state = state,
+                                  .logger = logger,
+                                  .ranks = ranks,
+                                  .events = events,
+                                  .evaluators = evaluators,
+                                  .weights_in_use = weights_in_use,
+                                  .replicas = replicas,
+                                  .rates = rates,
+                                  .checkpoints = checkpoints,
+                                  .time = time,
+                                  .stopping = stopping,
+                                  .fit = fit},
+                                 {options.inference_mode, options.fold_batch_norms || options.tune}};
   CallGuard guard{{.calls = calls,
                    .ranks = ranks,
                    .state = state,

@@ -64,7 +64,7 @@ void Trainer::Impl::begin() {
 
 // Does what was due when a signal or an error ended the previous fit.
 void Trainer::Impl::make_up() {
-  evaluation.run(evaluations.pending());
+  evaluation_loop.run(evaluators.pending());
   // If another state was loaded meanwhile, nothing is left to do.
   if (fits.unfinished && fits.unfinished->from == Unfinished::END) fire_end(fits.unfinished->ended);
   if (fits.unfinished && fits.unfinished->from == Unfinished::EVALUATIONS) evaluate_if_due(fits.unfinished->ended);
@@ -194,9 +194,9 @@ void Trainer::Impl::fire_end(Event event) {
 }
 
 void Trainer::Impl::evaluate_if_due(Event event) {
-  const std::vector<EvalRun*> due = evaluation.take_due(event);
+  const std::vector<EvalRun*> due = evaluation_loop.take_due(event);
   if (fits.unfinished) fits.unfinished->from = Unfinished::CHECKPOINT;
-  evaluation.run(due);
+  evaluation_loop.run(due);
 }
 
 // Fires the event at which checkpoints are due, then saves the trainer's checkpoint.

@@ -153,7 +153,7 @@ void RunState::visit_state(StateVisitor& visit) const {
   if (visit.is_of_this_run()) visit("fit", fits.last);  // the fits of another run do not count
   settings.visit_state(visit, as_module(*state.model));
   hyperparameters.visit_state(visit);
-  if (is_there("pending_evaluations")) evaluations.visit_pending(visit);
+  if (is_there("pending_evaluations")) evaluators.visit_pending(visit);
   if (!visit.is_loading()) visit_measured(visit);
   train_step.visit_state(visit);
   rates.schedules().visit_state(visit);
@@ -185,9 +185,9 @@ void RunState::visit_measured(StateVisitor& visit) const {
   const auto is_there = [&](const char* name) { return !visit.is_loading() || visit.has(name); };
   const std::uint64_t weights = visit.is_loading() ? resumption.weights : weights_in_use.version();
   if (is_there("metrics")) visit_metrics(visit, state.metrics);
-  if (visit.is_loading()) evaluations.declare_metrics(train_step.metrics(), state);
+  if (visit.is_loading()) evaluators.declare_metrics(train_step.metrics(), state);
   if (is_there("batch_loss")) visit_losses(visit, state.batch_loss);
-  if (is_there("evaluated")) evaluations.visit_evaluated(visit, weights);
+  if (is_there("evaluated")) evaluators.visit_evaluated(visit, weights);
 }
 
 StateDict own_optimizer(State& state, const TrainStep& step) {

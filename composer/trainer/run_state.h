@@ -41,7 +41,7 @@ struct RunState {
   KeptSettings& settings;
   TrainStep& train_step;
   LearningRates& rates;
-  Evaluations& evaluations;
+  Evaluations& evaluators;
   Tuning& tuning;
   Hyperparameters& hyperparameters;
   FitHistory& fits;

@@ -67,8 +67,8 @@ void check_options(const TrainerOptions& options, at::Device device) {
 void Trainer::Impl::set_up() {
   settings.begin(as_module(*state.model));
   train_step.set_metrics(MetricSet(metrics_of(*state.model, /*is_train=*/true), options.train_dataloader_label));
-  evaluations.replace(eval_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches, state,
-                                ranks, options.microbatch_memory));
+  evaluators.replace(eval_runs(options.eval_dataloader, options.eval_interval, options.eval_subset_num_batches, state,
+                               ranks, options.microbatch_memory));
   data.begin(options, ranks, state);
   state.max_duration = scaled_limit(options.max_duration, options.scale_schedule_ratio, !options.schedulers.empty());
   rates.begin(SchedulePlan(options.schedulers, options.scale_schedule_ratio, options.step_schedulers_every_batch),
@@ -87,7 +87,7 @@ void Trainer::Impl::start_fit(const FitOptions& given, bool needs_loader) {
                              .train_step = train_step,
                              .data = data,
                              .rates = rates,
-                             .evaluations = evaluations,
+                             .evaluators = evaluators,
                              .settings = settings,
                              .fits = fits,
                              .resumption = resumption,
@@ -119,11 +119,11 @@ void Trainer::Impl::commit_lasting(FitPlan& plan) {
   check_can_split(state.device_train_microbatch_size, data.feed());
   if (plan.metrics) train_step.set_metrics(std::move(*plan.metrics));
   state.precision = plan.precision;
-  if (!plan.evaluators.empty()) evaluations.replace(std::move(plan.evaluators));
-  evaluations.declare_metrics(train_step.metrics(), state);
+  if (!plan.evaluators.empty()) evaluators.replace(std::move(plan.evaluators));
+  evaluators.declare_metrics(train_step.metrics(), state);
   rates = std::move(plan.rates);
   if (plan.reset_time) resumption.waiting.drop({"schedulers", "evaluated"});
-  resumption.restore_given(rates.schedules(), evaluations);
+  resumption.restore_given(rates.schedules(), evaluators);
   rates.schedules().apply(state);
 }
 
@@ -134,7 +134,7 @@ void Trainer::Impl::commit(FitPlan plan) {
   state.stop.clear_answered();
   if (plan.reset_time) {
     state.previous_timestamp.reset();
-    evaluations.count_from_zero();
+    evaluators.count_from_zero();
     checkpoints.count_from_zero();
     fits.unfinished.reset();
   }
@@ -169,7 +169,7 @@ void Trainer::Impl::check_first_batch() {
   if (!ranks.alone() && fit->source.feed().samples() == 0) return;  // the other ranks have samples
   check_without_tokens(state.max_duration, "max_duration");
   check_without_tokens(state.iteration_length, "iteration_length");
-  for (const EvalRun& run : evaluations.runs()) check_without_tokens(run.interval, "eval_interval");
+  for (const EvalRun& run : evaluators.runs()) check_without_tokens(run.interval, "eval_interval");
   checkpoints.check_first_batch();
   rates.schedules().check_without_tokens(state);
 }

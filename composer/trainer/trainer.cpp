@@ -160,7 +160,7 @@ TrainerRun::Needs Trainer::Impl::needs_of_run() {
                  .settings = settings,
                  .train_step = train_step,
                  .rates = rates,
-                 .evaluations = evaluations,
+                 .evaluators = evaluators,
                  .tuning = tuning,
                  .hyperparameters = hyperparameters,
                  .fits = fits,
@@ -177,7 +177,7 @@ TrainerRun::Needs Trainer::Impl::needs_of_run() {
   return {.loader = loader,
           .calls = calls,
           .replicas = replicas,
-          .evaluation = evaluation,
+          .evaluation_loop = evaluation_loop,
           .time = time,
           .stopping = stopping};
 }
@@ -311,12 +311,12 @@ void Trainer::end() {
 void Trainer::eval(EvalOptions options) {
   Impl& trainer = impl();
   trainer.guard.require_open("eval()");
-  if (trainer.evaluation.is_evaluating()) throw ConfigError("Trainer: eval() inside of an evaluation");
+  if (trainer.evaluation_loop.is_evaluating()) throw ConfigError("Trainer: eval() inside of an evaluation");
   trainer.calls.require_no_trial("eval()");
   check_subset("eval", options.subset_num_batches);
   std::vector<EvalRun> given = eval_runs(options.eval_dataloader.cut_to(options.subset_num_batches), "1ep", -1,
                                          trainer.state, trainer.ranks, trainer.options.microbatch_memory);
-  std::vector<EvalRun>& own = trainer.evaluations.runs();
+  std::vector<EvalRun>& own = trainer.evaluators.runs();
   std::vector<EvalRun>& runs = given.empty() ? own : given;
   if (runs.empty())
     throw ConfigError("eval_dataloader: is required to eval; give it to the Trainer's options or to eval()");
@@ -330,7 +330,7 @@ void Trainer::eval(EvalOptions options) {
   const bool was_asked = trainer.state.stop.pending();
   const bool by_program = !trainer.calls.busy();  // otherwise by a callback, in a fit that a signal is to end
   trainer.guard.run([&] {
-    trainer.evaluation.eval(runs, options.subset_num_batches, by_program);
+    trainer.evaluation_loop.eval(runs, options.subset_num_batches, by_program);
     if (!trainer.fit) trainer.checkpoints.write_measured();
   });
   // A stopper that decides at an evaluation between two fits does not end the next fit.
@@ -340,7 +340,7 @@ void Trainer::eval(EvalOptions options) {
 std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOptions options) {
   Impl& trainer = impl();
   trainer.guard.require_open("predict()");
-  if (trainer.evaluation.is_predicting()) throw ConfigError("Trainer: predict() inside of a prediction");
+  if (trainer.evaluation_loop.is_predicting()) throw ConfigError("Trainer: predict() inside of a prediction");
   trainer.calls.require_no_trial("predict()");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
   const auto* loader = dynamic_cast<const data::detail::SeekableLoader*>(dataloader.dataloader.get());
@@ -348,7 +348,7 @@ std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOpti
     warn("predict: the loader shuffles, so the outputs are in another order than its samples; set shuffle = false");
   Feed feed = trainer.ranks.feed(dataloader, "predict", options.subset_num_batches);
   check_same_prediction(trainer.ranks, feed);
-  return trainer.guard.run([&] { return trainer.evaluation.predict(std::move(feed), options.return_outputs); });
+  return trainer.guard.run([&] { return trainer.evaluation_loop.predict(std::move(feed), options.return_outputs); });
 }
 
 void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model)>& act) {

@@ -76,7 +76,7 @@ class TrainerRun::Shared final : public Run, public ExchangeWatcher {
   void keep_random() const override { saved().train_step.keep_random(); }
   void repeat_microbatch(bool backward) const override { saved().train_step.repeat(backward); }
   std::vector<std::int64_t> sample_indices() const override {
-    if (!saved().fit || of().evaluation.is_evaluating() || of().evaluation.is_predicting()) return {};
+    if (!saved().fit || of().evaluation_loop.is_evaluating() || of().evaluation_loop.is_predicting()) return {};
     return saved().train_step.microbatches().sample_indices(saved().fit->source.feed());
   }
 

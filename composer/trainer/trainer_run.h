@@ -22,7 +22,7 @@ class TrainerRun {
     RunLoader loader;
     const Calls& calls;
     ReplicaCheck& replicas;
-    const EvaluationLoop& evaluation;
+    const EvaluationLoop& evaluation_loop;
     const TrainingTime& time;
     const Stopping& stopping;
   };

@@ -35,7 +35,7 @@ struct Planning : TrainerParts {
                      .train_step = train_step,
                      .data = data,
                      .rates = rates,
-                     .evaluations = evaluations,
+                     .evaluators = evaluations,
                      .settings = settings,
                      .fits = fits,
                      .resumption = resumption,
