@@ -52,7 +52,7 @@ void Trainer::Impl::begin() {
   settings.train(as_module(*state.model));  // also modules made at FIT_START
   settings.note(as_module(*state.model));
   resumption.compare_options(ranks, [this] { return hyperparameters.now(); });
-  resumption.tell(options, state, time.progress(), /*in_first_fit=*/fits.number() == 0);
+  resumption.report_resume(options, state, time.progress(), /*in_first_fit=*/fits.number() == 0);
   replicas.compare();
   checkpoints.go_on(resumption);
   resumption.go_on(state.timestamp);

@@ -44,7 +44,7 @@ std::optional<saving::Found> newest_of_run(const TrainerOptions& options, const 
 }
 
 // Lists the checkpoints of the folder before choosing one, so that those written meanwhile do not count as seen.
-saving::ResumePoint choose(const TrainerOptions& options) {
+saving::ResumePoint choose_resume_point(const TrainerOptions& options) {
   saving::ResumePoint chosen;
   if (options.save_folder.empty()) return chosen;
   const bool goes_on = options.autoresume && !options.save_weights_only;
@@ -146,7 +146,8 @@ void look_into_named(const std::string& folder, const TrainerOptions& options, s
 }
 
 saving::ResumePoint checkpoint_to_resume(const TrainerOptions& options, const Ranks& ranks) {
-  saving::ResumePoint chosen = ranks.together([&] { return ranks.first() ? choose(options) : saving::ResumePoint(); });
+  saving::ResumePoint chosen =
+      ranks.together([&] { return ranks.first() ? choose_resume_point(options) : saving::ResumePoint(); });
   if (ranks.alone()) return chosen;
   std::optional<saving::Found>& found = chosen.found;
   const std::string path = ranks.same(found ? found->path.string() : std::string());
@@ -170,7 +171,7 @@ StateDict Resumption::read(const TrainerOptions& options, const Ranks& ranks, co
 }
 
 void Resumption::keep_random(const OwnRandom& random) {
-  if (!waiting.find("rng")) waiting.keep("rng", random.state());
+  if (!unrestored.find("rng")) unrestored.keep("rng", random.state());
 }
 
 void Resumption::compare_options(const Ranks& ranks, const std::function<StateDict()>& now) {
@@ -183,10 +184,11 @@ void Resumption::compare_options(const Ranks& ranks, const std::function<StateDi
   if (ranks.first())
     warn(join("checkpoint: the run was complete (", why, "), and goes on, because who has decided that has other ",
               "options now"));
-  waiting.drop({"stop"});
+  unrestored.drop({"stop"});
 }
 
-void Resumption::tell(const TrainerOptions& options, const State& state, Progress progress, bool in_first_fit) const {
+void Resumption::report_resume(const TrainerOptions& options, const State& state, Progress progress,
+                               bool in_first_fit) const {
   if (!found || state.rank != 0) return;
   // Only the end of the epoch is left to do.
   if (progress.epoch_is_complete()) progress.now = progress.now.to_next_epoch();
@@ -207,7 +209,7 @@ void Resumption::tell(const TrainerOptions& options, const State& state, Progres
 
 void Resumption::restore_given(SchedulePlan& schedules, Evaluations& evaluations) const {
   naming(loaded_from, [&] {
-    StateVisitor visit = waiting.visitor();
+    StateVisitor visit = unrestored.visitor();
     schedules.visit_state(visit);
     if (visit.has("evaluated")) evaluations.visit_evaluated(visit, weights);
   });
@@ -215,13 +217,13 @@ void Resumption::restore_given(SchedulePlan& schedules, Evaluations& evaluations
 
 void Resumption::restore_scale(TrainStep& step) {
   if (!step.has_scaler()) return;
-  StateVisitor visit = waiting.visitor();
+  StateVisitor visit = unrestored.visitor();
   step.visit_state(visit);
-  waiting.drop({"scaler"});
+  unrestored.drop({"scaler"});
 }
 
 void Resumption::restore_settings(torch::nn::Module& model) const {
-  StateVisitor visit = waiting.visitor();
+  StateVisitor visit = unrestored.visitor();
   if (!visit.has("settings")) return;
   ModelSettings saved;
   visit("settings", saved);
@@ -229,10 +231,10 @@ void Resumption::restore_settings(torch::nn::Module& model) const {
 }
 
 void Resumption::restore_random(OwnRandom& random) {
-  const StateValue* const saved = waiting.find("rng");
+  const StateValue* const saved = unrestored.find("rng");
   if (!saved) return;
   random.restore(std::get<StateDict>(*saved));
-  waiting.drop({"rng"});
+  unrestored.drop({"rng"});
 }
 
 }  // namespace composer

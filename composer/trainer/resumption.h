@@ -36,7 +36,7 @@ const StateDict* group_in(const StateDict& saved, const char* name);
 
 // The saved values of a checkpoint that are not restored yet. A checkpoint that is written meanwhile contains these
 // values instead of the current ones, so that nothing is lost by a save between two starts.
-class Waiting {
+class UnrestoredState {
  public:
   void keep(const StateDict& saved, const char* name) {
     if (const StateValue* const value = saved.find(name)) values_[name] = *value;
@@ -77,21 +77,21 @@ struct Resumption : saving::ResumePoint {
   // losses. From a checkpoint of this run, these wait until the first fit has begun: "settings" of the model;
   // "schedulers" and "evaluated", which the options of fit() may replace; "hyperparameters", to be compared; and
   // "stop", the reason why the run was over.
-  Waiting waiting;
+  UnrestoredState unrestored;
 
   // The contents of `found`, on all ranks. If that checkpoint is damaged, the previous one is read instead.
   StateDict read(const TrainerOptions& options, const Ranks& ranks, const std::string& run_name);
   // Keeps the values from a checkpoint, of this run or another one, that are not restored when the checkpoint is
   // loaded.
-  void wait(const StateDict& saved) {
-    waiting.keep(saved, "rng");
+  void keep_unrestored(const StateDict& saved) {
+    unrestored.keep(saved, "rng");
     if (!found) return;
     for (const char* name : {"settings", "schedulers", "evaluated", "hyperparameters", "stop"})
-      waiting.keep(saved, name);
-    if (finished().empty()) waiting.drop({"stop"});
+      unrestored.keep(saved, name);
+    if (finished().empty()) unrestored.drop({"stop"});
   }
   std::string finished() const {
-    const StateValue* const why = waiting.find("stop");
+    const StateValue* const why = unrestored.find("stop");
     return why ? std::get<std::string>(*why) : std::string();
   }
   // If the run was over when it was saved, ends it again; false: it was not over.
@@ -99,7 +99,7 @@ struct Resumption : saving::ResumePoint {
     const std::string why = finished();
     if (why.empty()) return false;
     stop.ask(why, Stop::FINISHED);
-    waiting.drop({"stop"});
+    unrestored.drop({"stop"});
     return true;
   }
   // After a pause, random numbers that hooks draw at FIT_START do not change training, whether the pause is saved or
@@ -110,7 +110,7 @@ struct Resumption : saving::ResumePoint {
   // hyperparameters. Differences are reported. If a callback has finished the run and has other options now, the run is
   // not over, and the callback decides again.
   void compare_options(const Ranks& ranks, const std::function<StateDict()>& now);
-  void tell(const TrainerOptions& options, const State& state, Progress progress, bool in_first_fit) const;
+  void report_resume(const TrainerOptions& options, const State& state, Progress progress, bool in_first_fit) const;
 
   // Restores schedules and evaluators that the program gives to fit(). Their saved values are kept until the fit has
   // begun, because it may fail before.
@@ -123,7 +123,7 @@ struct Resumption : saving::ResumePoint {
   void go_on(const Timestamp& now) {
     if (found) went_on = saving::moment_of(now);
     found.reset();
-    waiting.drop({"settings", "schedulers", "evaluated", "hyperparameters"});
+    unrestored.drop({"settings", "schedulers", "evaluated", "hyperparameters"});
   }
 
   // The reason of a request to stop, for a checkpoint: empty unless the run is over for good.

@@ -105,8 +105,8 @@ StateDict RunState::snapshot(bool weights_only) const {
     all["hyperparameters"] = hyperparameters.now(resumption.hyperparameters_before);
     all["rng"] = process.random.state();
     // They were of other weights.
-    if (weights_in_use.version() != resumption.weights) resumption.waiting.drop({"evaluated"});
-    resumption.waiting.put_into(all);
+    if (weights_in_use.version() != resumption.weights) resumption.unrestored.drop({"evaluated"});
+    resumption.unrestored.put_into(all);
     weights_in_use.save_handed_out(all);
   }
   all["model"] = std::move(weights);
@@ -119,13 +119,13 @@ void RunState::load(const StateDict& saved, const std::string& from, StateVisito
     StateVisitor visit = StateVisitor::loading(saved, "", of);
     visit_state(visit);
   });
-  resumption.wait(saved);
+  resumption.keep_unrestored(saved);
   if (const StateDict* const random = group_in(saved, "rng"); random && random->empty())
-    resumption.waiting.drop({"rng"});  // excluded by load_ignore_keys
+    resumption.unrestored.drop({"rng"});  // excluded by load_ignore_keys
   if (train_step.has_scaler())
-    resumption.waiting.drop({"scaler"});  // it has been loaded
+    resumption.unrestored.drop({"scaler"});  // it has been loaded
   else
-    resumption.waiting.keep(saved, "scaler");
+    resumption.unrestored.keep(saved, "scaler");
   if (const StateDict* const before = group_in(saved, "hyperparameters"); before && of == StateVisitor::Of::THIS_RUN)
     resumption.hyperparameters_before = *before;
   if (fit) {

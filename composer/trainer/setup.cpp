@@ -122,7 +122,7 @@ void Trainer::Impl::commit_lasting(FitPlan& plan) {
   if (!plan.evaluators.empty()) evaluators.replace(std::move(plan.evaluators));
   evaluators.declare_metrics(train_step.metrics(), state);
   rates = std::move(plan.rates);
-  if (plan.reset_time) resumption.waiting.drop({"schedulers", "evaluated"});
+  if (plan.reset_time) resumption.unrestored.drop({"schedulers", "evaluated"});
   resumption.restore_given(rates.schedules(), evaluators);
   rates.schedules().apply(state);
 }
