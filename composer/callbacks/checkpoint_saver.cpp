@@ -87,7 +87,7 @@ void CheckpointSaver::open(const State& state) {
   if (goes_on) saver_->load_state(before_.saver, before_.batch, state.timestamp, loaded_weights_);
   if (state.resumes || state.run->begins_again()) saver_->adopt_unlisted(state, loaded_weights_);
   if (!state.resumes) return;
-  saver_->measured().go_on(state, loaded_weights_);
+  saver_->measured().note_resumed(state, loaded_weights_);
   const bool is_lost = before_.batch == state.timestamp.batch && !before_.newest.empty() &&
                        !std::filesystem::exists(saver_->options().folder / before_.newest);
   if (goes_on && is_lost && run_->weights_version() == loaded_weights_) saver_->save(state);

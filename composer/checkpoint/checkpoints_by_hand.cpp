@@ -74,7 +74,7 @@ bool CheckpointsByHand::is_new(const Call& call) const {
 std::string CheckpointsByHand::find_earlier(const Call& call, const State& state) {
   if (is_new(call)) return "";
   std::string path = find_on_disk(call.name, state);
-  if (path.empty() || (call.went_on_in && !is_of(path, *call.went_on_in, state.timestamp))) return "";
+  if (path.empty() || (call.resumed_in && !is_of(path, *call.resumed_in, state.timestamp))) return "";
   warn_if_damaged(path);
   if (!call.in_fit) ++calls_[call.name];
   return path;

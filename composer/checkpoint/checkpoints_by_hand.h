@@ -25,7 +25,7 @@ class CheckpointsByHand {
     bool in_fit = false;
     // The number of the program's fit in which the run was resumed in this process, if it was: earlier processes had
     // not come to later calls.
-    std::optional<std::int64_t> went_on_in = {};
+    std::optional<std::int64_t> resumed_in = {};
   };
 
   explicit CheckpointsByHand(RunSaver& saver) : saver_(saver) {}  // `saver` must outlive this object

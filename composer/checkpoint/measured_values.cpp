@@ -106,7 +106,7 @@ void MeasuredValues::after_step(const State& state) {
   list_->add_metrics(measured_, metrics);
 }
 
-void MeasuredValues::go_on(const State& state, std::uint64_t loaded) {
+void MeasuredValues::note_resumed(const State& state, std::uint64_t loaded) {
   const std::uint64_t now = state.run->weights_version();
   of_program_ = now == loaded ? 0 : now;
 }

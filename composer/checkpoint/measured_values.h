@@ -48,7 +48,7 @@ class MeasuredValues {
   void after_step(const State& state);
   // The run is resumed. `loaded`: version of the weights that were loaded. If the current version differs, the program
   // has set the current weights.
-  void go_on(const State& state, std::uint64_t loaded);
+  void note_resumed(const State& state, std::uint64_t loaded);
   std::uint64_t weights_of_program() const { return of_program_; }  // version, until training begins; 0: none
 
   void warn_without_best(const State& state) const;  // for the end of a run, if `best` has had no effect

@@ -106,8 +106,8 @@ void Checkpoints::check_first_batch() const {
   if (saver_) check_without_tokens(options_.save_interval, "save_interval");
 }
 
-void Checkpoints::go_on(const Resumption& resumption) {
-  if (saver_ && resumption.found) saver_->measured().go_on(state_, resumption.weights);
+void Checkpoints::note_resumed(const Resumption& resumption) {
+  if (saver_ && resumption.found) saver_->measured().note_resumed(state_, resumption.weights);
 }
 
 void Checkpoints::set_finished() {
@@ -199,8 +199,8 @@ std::string Checkpoints::save_by_hand(const std::string& name, const Resumption&
                                       bool in_fit) {
   saving::CheckpointsByHand::Call call{.name = name, .in_fit = in_fit};
   std::string path;
-  if (!resumption.found) call.went_on_in = fit;
-  if (resumption.found || resumption.went_on == saving::moment_of(state_.timestamp))
+  if (!resumption.found) call.resumed_in = fit;
+  if (resumption.found || resumption.resumed_at == saving::moment_of(state_.timestamp))
     path = ranks_.same(ranks_.together([&] { return by_hand_ ? by_hand_->find_earlier(call, state_) : ""; }));
   if (!path.empty()) {
     if (ranks_.first())

@@ -46,9 +46,9 @@ class Checkpoints {
   void check_trainers() const;  // trainers of resume_with, before the first fit
   void check_fit(const FitOutline& fit, const Feed& feed, bool may_set_metrics) const;
   void begin_fit(std::int64_t number) const;
-  void check_first_batch() const;            // for a first batch without tokens
-  void go_on(const Resumption& resumption);  // the first fit of a resumed run has begun
-  void set_finished();                       // the run has turned out to be over for good
+  void check_first_batch() const;                   // for a first batch without tokens
+  void note_resumed(const Resumption& resumption);  // the first fit of a resumed run has begun
+  void set_finished();                              // the run has turned out to be over for good
   void count_from_zero();
   void abandon_fit();  // after an error in the fit
   void end_fit();

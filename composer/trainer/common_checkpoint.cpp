@@ -36,7 +36,7 @@ void drop_abandoned(std::vector<saving::Found>& all) {
 std::vector<saving::Found> whole_of(std::vector<saving::Found> all, const std::string& run_name) {
   saving::FileSystem files;
   std::erase_if(all, [&](const saving::Found& found) {
-    return !can_go_on(found.manifest, run_name) || !saving::has_all_files(found, files);
+    return !can_resume(found.manifest, run_name) || !saving::has_all_files(found, files);
   });
   drop_abandoned(all);
   return all;
@@ -112,7 +112,7 @@ saving::Found newest_whole(std::vector<saving::Found> own, const std::vector<ByP
 
 }  // namespace
 
-bool can_go_on(const saving::Manifest& manifest, const std::string& run_name) {
+bool can_resume(const saving::Manifest& manifest, const std::string& run_name) {
   return !manifest.weights_only && (run_name.empty() || manifest.run_name == run_name);
 }
 

@@ -12,7 +12,7 @@ namespace composer {
 struct TrainerOptions;
 
 // Whether a run with this name can resume from the checkpoint. An empty name means any run.
-bool can_go_on(const saving::Manifest& manifest, const std::string& run_name);
+bool can_resume(const saving::Manifest& manifest, const std::string& run_name);
 
 SavedPlace place_of(const saving::Manifest& manifest);
 

@@ -54,8 +54,8 @@ void Trainer::Impl::begin() {
   resumption.compare_options(ranks, [this] { return hyperparameters.now(); });
   resumption.report_resume(options, state, time.progress(), /*in_first_fit=*/fits.number() == 0);
   replicas.compare();
-  checkpoints.go_on(resumption);
-  resumption.go_on(state.timestamp);
+  checkpoints.note_resumed(resumption);
+  resumption.note_resumed(state.timestamp);
   resumption.restore_random(process.random);
   make_up();
   if (resumption.finish_again(state.stop)) checkpoints.set_finished();

@@ -27,7 +27,7 @@ namespace composer {
 namespace {
 
 std::optional<saving::Found> newest_of_run(const TrainerOptions& options, const SaveFolder& folder) {
-  const auto fits = [&](const saving::Manifest& manifest) { return can_go_on(manifest, options.run_name); };
+  const auto fits = [&](const saving::Manifest& manifest) { return can_resume(manifest, options.run_name); };
   const auto is_own = [&](const RemoteCheckpoint& there) { return there.is_in_place() && fits(there.manifest); };
   const std::string latest = saving::format_name(options.save_latest_filename, options.run_name);
   std::optional<saving::Found> found = saving::find_latest(folder.local, latest, fits);
@@ -60,7 +60,7 @@ std::optional<saving::Found> one_before(const saving::Found& found, const std::s
   std::optional<saving::Found> before;
   for (saving::Found& other : saving::checkpoints_of_saver(folder)) {
     if (!saving::is_older(other.manifest, found.manifest)) break;
-    if (can_go_on(other.manifest, found.manifest.run_name) && other.manifest.run_id == found.manifest.run_id)
+    if (can_resume(other.manifest, found.manifest.run_name) && other.manifest.run_id == found.manifest.run_id)
       before = std::move(other);
   }
   return before;
@@ -74,7 +74,7 @@ std::optional<saving::Found> one_before_in_store(const saving::Found& found, con
     const auto find = [&] {
       return find_newest(*store, [&](const RemoteCheckpoint& there) {
         const saving::Manifest& other = there.manifest;
-        return there.is_in_place() && can_go_on(other, damaged.run_name) && other.run_id == damaged.run_id &&
+        return there.is_in_place() && can_resume(other, damaged.run_name) && other.run_id == damaged.run_id &&
                saving::is_older(other, damaged);
       });
     };

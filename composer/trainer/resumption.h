@@ -71,8 +71,8 @@ struct Resumption : saving::ResumePoint {
   // The version of the weights that were loaded last with a whole state. What the checkpoint says about its weights
   // holds for this version only.
   std::uint64_t weights = 0;
-  std::optional<saving::Moment> went_on;  // where the fit that was under way has been resumed in this process
-  StateDict hyperparameters_before;       // from the checkpoint that is resumed
+  std::optional<saving::Moment> resumed_at;  // where the fit that was under way has been resumed in this process
+  StateDict hyperparameters_before;          // from the checkpoint that is resumed
   // "rng" waits until training begins, because hooks may draw random numbers before. "scaler" waits until a fit scales
   // losses. From a checkpoint of this run, these wait until the first fit has begun: "settings" of the model;
   // "schedulers" and "evaluated", which the options of fit() may replace; "hyperparameters", to be compared; and
@@ -120,8 +120,8 @@ struct Resumption : saving::ResumePoint {
   // Called when training begins, because hooks may have drawn random numbers before.
   void restore_random(OwnRandom& random);
   // Notes that the first fit has begun at this time.
-  void go_on(const Timestamp& now) {
-    if (found) went_on = saving::moment_of(now);
+  void note_resumed(const Timestamp& now) {
+    if (found) resumed_at = saving::moment_of(now);
     found.reset();
     unrestored.drop({"settings", "schedulers", "evaluated", "hyperparameters"});
   }

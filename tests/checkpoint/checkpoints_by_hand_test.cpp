@@ -104,10 +104,10 @@ TEST_CASE("Once a run has gone on, a call has what was saved at this moment of t
   Process run(folder);
   run.number_of_fit = 3;
   run.by_hand.save({.name = "a"}, run.state);
-  CHECK(run.by_hand.find_earlier({.name = "a", .went_on_in = 3}, run.state) == folder / "ck/a");
-  CHECK(run.by_hand.find_earlier({.name = "a", .went_on_in = 2}, run.state).empty());
+  CHECK(run.by_hand.find_earlier({.name = "a", .resumed_in = 3}, run.state) == folder / "ck/a");
+  CHECK(run.by_hand.find_earlier({.name = "a", .resumed_in = 2}, run.state).empty());
   ++run.state.timestamp.batch;
-  CHECK(run.by_hand.find_earlier({.name = "a", .went_on_in = 3}, run.state).empty());
+  CHECK(run.by_hand.find_earlier({.name = "a", .resumed_in = 3}, run.state).empty());
 }
 
 TEST_CASE("A call that fails is not counted, and those in fits never are") {

@@ -96,10 +96,10 @@ TEST_CASE("Weights that were evaluated and that no checkpoint has are told once,
 
 TEST_CASE("Weights that the program has set before a run goes on are its own affair, until it trains") {
   Measured run;
-  run.values.go_on(run.state, /*loaded=*/run.run->weights);
+  run.values.note_resumed(run.state, /*loaded=*/run.run->weights);
   CHECK(run.values.weights_of_program() == 0);
   run.change_weights();
-  run.values.go_on(run.state, /*loaded=*/run.run->weights - 1);
+  run.values.note_resumed(run.state, /*loaded=*/run.run->weights - 1);
   CHECK(run.values.weights_of_program() == run.run->weights);
   run.measure(0.5);
   run.values.after_evaluation(run.state);
