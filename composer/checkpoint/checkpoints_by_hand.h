@@ -23,8 +23,8 @@ class CheckpointsByHand {
   struct Call {
     std::string name;  // with placeholders
     bool in_fit = false;
-    // The number of the program's fit in which the run was resumed in this process, if it was: earlier processes had
-    // not come to later calls.
+    // The program's fit in which the call is made, set once the first fit of this process has begun: only a checkpoint
+    // of this fit and moment is then of an earlier call, because earlier processes had not come to later calls.
     std::optional<std::int64_t> resumed_in = {};
   };
 
