@@ -11,14 +11,14 @@
 namespace composer {
 
 void CallGuard::require_open(const char* call) const {
-  if (on_.engine.closed()) throw Error("Trainer: ", call, " after close(); make a new Trainer");
+  if (needs_.engine.closed()) throw Error("Trainer: ", call, " after close(); make a new Trainer");
 }
 
 void CallGuard::require_fit(const char* call) const {
-  on_.calls.require_idle(call);
-  if (on_.fit) return;
-  if (on_.fits.ended_by.empty()) throw ConfigError("Trainer: ", call, " before begin()");
-  throw ConfigError("Trainer: ", call, " after the fit was ended by an error (", on_.fits.ended_by,
+  needs_.calls.require_idle(call);
+  if (needs_.fit) return;
+  if (needs_.fits.ended_by.empty()) throw ConfigError("Trainer: ", call, " before begin()");
+  throw ConfigError("Trainer: ", call, " after the fit was ended by an error (", needs_.fits.ended_by,
                     "); call begin() again");
 }
 
@@ -26,29 +26,29 @@ void CallGuard::throw_located() const {
   const std::exception_ptr thrown = std::current_exception();
   std::exception_ptr told;
   try {
-    on_.ranks.rethrow_to_all();  // before anything that may take long
+    needs_.ranks.rethrow_to_all();  // before anything that may take long
   } catch (...) {
     told = std::current_exception();
   }
   tell_watchers(thrown);
-  on_.logger.flush();
+  needs_.logger.flush();
   try {
     std::rethrow_exception(told);
   } catch (const RunError&) {
     throw;  // the engine has added the place
   } catch (...) {
-    const Event last = on_.calls.last();
-    throw_nested<RunError>(code_after(last), " failed after ", to_string(last), ", epoch ", on_.state.timestamp.epoch,
-                           ", batch ", on_.state.timestamp.batch);
+    const Event last = needs_.calls.last();
+    throw_nested<RunError>(code_after(last), " failed after ", to_string(last), ", epoch ",
+                           needs_.state.timestamp.epoch, ", batch ", needs_.state.timestamp.batch);
   }
 }
 
 void CallGuard::tell_watchers(const std::exception_ptr& error) const noexcept try {
-  for (const auto& plugin : on_.engine.callbacks()) {
+  for (const auto& plugin : needs_.engine.callbacks()) {
     auto* const watcher = plugin.interfaces.error_watcher;
     if (watcher == nullptr) continue;
     try {
-      watcher->run_fails(error, on_.state, on_.logger);
+      watcher->run_fails(error, needs_.state, needs_.logger);
     } catch (...) {
       warn(join(plugin.name, ": run_fails(): ", describe(std::current_exception())));
     }

@@ -36,7 +36,7 @@ class CallGuard {
     std::optional<Fit>& fit;
     std::function<void()> abandon_fit;  // called after an error
   };
-  explicit CallGuard(Needs needs) : on_(std::move(needs)) {}
+  explicit CallGuard(Needs needs) : needs_(std::move(needs)) {}
 
   // Throws an error that names the call.
   void require_open(const char* call) const;
@@ -54,21 +54,21 @@ class CallGuard {
   [[noreturn]] void throw_located() const;  // rethrows the exception that is being handled
   void tell_watchers(const std::exception_ptr& error) const noexcept;
 
-  Needs on_;
+  Needs needs_;
 };
 
 template <class F>
 auto CallGuard::run(F&& call) {
-  if (on_.fit && !on_.calls.busy()) on_.fit->move_here();
-  const Flag in_call = on_.calls.begin();
-  const ProcessScope in_force(on_.process.settings, on_.fit.has_value());
-  const RandomScope draws(on_.process.random);
+  if (needs_.fit && !needs_.calls.busy()) needs_.fit->move_here();
+  const Flag in_call = needs_.calls.begin();
+  const ProcessScope in_force(needs_.process.settings, needs_.fit.has_value());
+  const RandomScope draws(needs_.process.random);
   std::optional<kernels::ProductScope> multiplies;
-  if (on_.tuning.decides_products()) multiplies.emplace(on_.process.products);
+  if (needs_.tuning.decides_products()) multiplies.emplace(needs_.process.products);
   try {
     return call();
   } catch (...) {
-    on_.fits.failed = true;
+    needs_.fits.failed = true;
     throw_located();
   }
 }
@@ -78,8 +78,8 @@ auto CallGuard::train(F&& part) {
   try {
     return run(part);
   } catch (const std::exception& error) {
-    on_.fits.ended_by = error.what();
-    on_.abandon_fit();
+    needs_.fits.ended_by = error.what();
+    needs_.abandon_fit();
     throw;
   }
 }

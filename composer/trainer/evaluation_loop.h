@@ -41,7 +41,7 @@ class EvaluationLoop {
     Stopping& stopping;
     std::optional<Fit>& fit;  // the fit that is open, if any
   };
-  EvaluationLoop(const Needs& needs, ForwardPlan forward) : on_(needs), forward_(std::move(forward)) {}
+  EvaluationLoop(const Needs& needs, ForwardPlan forward) : needs_(needs), forward_(std::move(forward)) {}
 
   // The trainer's evaluators that are to run at this event, on all ranks. Evaluators that are due but are prevented by
   // a signal or an error become pending.
@@ -68,7 +68,7 @@ class EvaluationLoop {
   void count_batch(const Feed& feed, Timestamp& timestamp);
   std::int64_t next_call();
 
-  Needs on_;
+  Needs needs_;
   ForwardPlan forward_;
   Stopwatch stopwatch_;
   bool is_evaluating_ = false, is_predicting_ = false;

@@ -157,32 +157,33 @@ StateDict hyperparameters_of(const TrainerOptions& options, const State& state, 
 }
 
 StateDict Hyperparameters::now(const StateDict& before) const {
-  return hyperparameters_of(on_.options, on_.state, on_.logger, on_.data.feed(), on_.rates.made(), before);
+  return hyperparameters_of(needs_.options, needs_.state, needs_.logger, needs_.data.feed(), needs_.rates.made(),
+                            before);
 }
 
 void Hyperparameters::log_run() {
-  const std::int64_t per_node = on_.options.world->environment().local_world_size;
-  on_.logger.log_hyperparameters({{"composer_version", std::string(COMPOSER_VERSION)},
-                                  {"num_nodes", std::max<std::int64_t>(on_.ranks.size() / per_node, 1)},
-                                  {device_support(on_.state.device.type()).key_of_ranks(), per_node},
-                                  {"rank_zero_seed", static_cast<std::int64_t>(on_.state.seed)}});
+  const std::int64_t per_node = needs_.options.world->environment().local_world_size;
+  needs_.logger.log_hyperparameters({{"composer_version", std::string(COMPOSER_VERSION)},
+                                     {"num_nodes", std::max<std::int64_t>(needs_.ranks.size() / per_node, 1)},
+                                     {device_support(needs_.state.device.type()).key_of_ranks(), per_node},
+                                     {"rank_zero_seed", static_cast<std::int64_t>(needs_.state.seed)}});
 }
 
 void Hyperparameters::log_algorithms(bool goes_on) {
   if (goes_on && logged_.algorithms) return;
   logged_.algorithms = true;
-  for (const auto& algorithm : on_.engine.algorithms())
-    on_.logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
+  for (const auto& algorithm : needs_.engine.algorithms())
+    needs_.logger.log_hyperparameters({{join("enabled_algorithms/", algorithm.name), true}});
 }
 
 void Hyperparameters::log_options(const StateDict& before) {
-  if (!on_.options.auto_log_hparams || std::exchange(logged_.options_here, true)) return;
+  if (!needs_.options.auto_log_hparams || std::exchange(logged_.options_here, true)) return;
   const StateDict now = this->now();
   const StateDict new_ones = std::exchange(logged_.options, true) ? changed(before, now) : now;
   std::vector<LogEntry> entries;
   for (const auto& [name, value] : new_ones.entries())
-    if (!on_.logger.hyperparameters().contains(name)) entries.push_back({name, log_value(value)});
-  if (!entries.empty()) on_.logger.log_hyperparameters(entries);
+    if (!needs_.logger.hyperparameters().contains(name)) entries.push_back({name, log_value(value)});
+  if (!entries.empty()) needs_.logger.log_hyperparameters(entries);
 }
 
 // Checkpoints of earlier versions lack this entry; their run has logged the hyperparameters, unless the checkpoint was

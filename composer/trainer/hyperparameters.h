@@ -47,7 +47,7 @@ class Hyperparameters {
     const TrainingData& data;
     const LearningRates& rates;
   };
-  explicit Hyperparameters(const Needs& needs) : on_(needs) {}
+  explicit Hyperparameters(const Needs& needs) : needs_(needs) {}
 
   // As checkpoints contain them. Values of `before`, from the resumed run, are included if there is no newer value.
   StateDict now(const StateDict& before = {}) const;
@@ -72,7 +72,7 @@ class Hyperparameters {
     }
   };
 
-  Needs on_;
+  Needs needs_;
   Logged logged_;
 };
 

@@ -33,16 +33,16 @@ namespace composer {
 class TrainerRun::Shared final : public Run, public ExchangeWatcher {
  public:
   Shared(const Needs& needs, Seconds grace_period)
-      : of_(needs), signals_(needs.stopping.signals()), grace_period_(grace_period) {}
+      : needs_(needs), signals_(needs.stopping.signals()), grace_period_(grace_period) {}
   void close() {
-    of_.reset();
+    needs_.reset();
     signals_->end();
   }
-  void load_first() const { of().loader.load_first(); }
+  void load_first() const { trainer().loader.load_first(); }
 
   StateDict snapshot(bool weights_only) const override {
-    of().calls.require_own_weights("state.run->snapshot", saved().engine);
-    of().replicas.note_saved();
+    trainer().calls.require_own_weights("state.run->snapshot", saved().engine);
+    trainer().replicas.note_saved();
     return saved().snapshot(weights_only);
   }
   void with_model(WeightsUse use, std::uint64_t seed, const std::function<void(Model& model)>& act) const override {
@@ -62,21 +62,22 @@ class TrainerRun::Shared final : public Run, public ExchangeWatcher {
     const WeightsInUse::Unchanged trusted(saved().weights_in_use);
     apply();
   }
-  bool interrupted() const override { return of_ && of_->stopping.interrupted(); }
-  bool pauses() const override { return of_ && of_->stopping.pauses(); }
-  bool is_resumable() const override { return of_ && saved().checkpoints.identity().is_resumable(); }
-  bool begins_again() const override { return of_ && saved().checkpoints.identity().begins_again(); }
-  std::string identity() const override { return of_ ? saved().checkpoints.identity().text() : std::string(); }
+  bool interrupted() const override { return needs_ && needs_->stopping.interrupted(); }
+  bool pauses() const override { return needs_ && needs_->stopping.pauses(); }
+  bool is_resumable() const override { return needs_ && saved().checkpoints.identity().is_resumable(); }
+  bool begins_again() const override { return needs_ && saved().checkpoints.identity().begins_again(); }
+  std::string identity() const override { return needs_ ? saved().checkpoints.identity().text() : std::string(); }
   std::string claim_checkpoints(const void* by, const char* who, const std::string& folder, const std::string& filename,
                                 bool whole) const override {
     return saved().checkpoints.identity().claim(by, who, folder, filename, whole);
   }
-  void load(const LoadOptions& options) override { of().loader.load(options); }
+  void load(const LoadOptions& options) override { trainer().loader.load(options); }
 
   void keep_random() const override { saved().train_step.keep_random(); }
   void repeat_microbatch(bool backward) const override { saved().train_step.repeat(backward); }
   std::vector<std::int64_t> sample_indices() const override {
-    if (!saved().fit || of().evaluation_loop.is_evaluating() || of().evaluation_loop.is_predicting()) return {};
+    if (!saved().fit || trainer().evaluation_loop.is_evaluating() || trainer().evaluation_loop.is_predicting())
+      return {};
     return saved().train_step.microbatches().sample_indices(saved().fit->source.feed());
   }
 
@@ -89,20 +90,20 @@ class TrainerRun::Shared final : public Run, public ExchangeWatcher {
   // After a signal, every batch, epoch or iteration is saved as soon as it is counted, because there may be no later
   // one.
   IntervalMoment moment(Event event) const override {
-    IntervalMoment moment = of().time.progress().moment_of(event, saved().state.dataloader_len);
+    IntervalMoment moment = trainer().time.progress().moment_of(event, saved().state.dataloader_len);
     moment.last = interrupted();
     return moment;
   }
 
  private:
-  const Needs& of() const {
-    if (!of_) throw Error("state.run: the trainer of this state is closed, so there is no run to save or to load");
-    return *of_;
+  const Needs& trainer() const {
+    if (!needs_) throw Error("state.run: the trainer of this state is closed, so there is no run to save or to load");
+    return *needs_;
   }
 
-  const RunState& saved() const { return of().loader.run_state; }
+  const RunState& saved() const { return trainer().loader.run_state; }
 
-  std::optional<Needs> of_;
+  std::optional<Needs> needs_;
   std::shared_ptr<SignalWatch> signals_;
   Seconds grace_period_;
 };

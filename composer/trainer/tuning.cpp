@@ -29,45 +29,47 @@ std::string in_milliseconds(double seconds) { return join(std::round(seconds * 1
 
 }  // namespace
 
-bool Tuning::decides_products() const { return on_.options.products != Products::TUNED || chosen_ || tunes(); }
+bool Tuning::decides_products() const { return needs_.options.products != Products::TUNED || chosen_ || tunes(); }
 
 // tune_process() can ask for the measurement of products. Without .tune, this is done only where it cannot disturb
 // anything that the options or the model need.
 bool Tuning::tunes() const {
-  const TrainerOptions& options = on_.options;
+  const TrainerOptions& options = needs_.options;
   if (options.tune) return true;
   if (!process_races_products() || options.products != Products::TUNED || options.precision != Precision::FP32 ||
-      !on_.state.device.is_cpu() || !kernels::has_gemm() || options.deterministic_mode || !on_.data.feed().loader())
+      !needs_.state.device.is_cpu() || !kernels::has_gemm() || options.deterministic_mode ||
+      !needs_.data.feed().loader())
     return false;
-  const auto* ours = on_.state.optimizer ? dynamic_cast<const optim::NamedOptimizer*>(&*on_.state.optimizer) : nullptr;
+  const auto* ours =
+      needs_.state.optimizer ? dynamic_cast<const optim::NamedOptimizer*>(&*needs_.state.optimizer) : nullptr;
   return !ours || !ours->steps_in_backward();
 }
 
 void Tuning::use_saved_products() {
-  if (!chosen_ || !chosen_->products || on_.options.products != Products::TUNED) return;
+  if (!chosen_ || !chosen_->products || needs_.options.products != Products::TUNED) return;
   const auto saved = kernels::ProductTable::from_text(*chosen_->products);
   if (!saved) warn("checkpoint: the products that .tune has chosen cannot be read, so libtorch's are used");
-  on_.process.products = saved.value_or(kernels::ProductTable());
+  needs_.process.products = saved.value_or(kernels::ProductTable());
   kernels::ProductScope::table_has_changed();
 }
 
 void Tuning::begin_fit(Fit& fit, const Progress& progress, bool goes_on) {
   if (!lines_.empty()) return;
   if (!tunes()) return use_saved_products();
-  if (!on_.data.feed().loader()) return warn("tune: has no effect without a train_dataloader");
-  const TrainerOptions& options = on_.options;
-  const Ranks& ranks = on_.ranks;
+  if (!needs_.data.feed().loader()) return warn("tune: has no effect without a train_dataloader");
+  const TrainerOptions& options = needs_.options;
+  const Ranks& ranks = needs_.ranks;
   const Untimed untimed(&fit);
   Feed feed = fit.source.feed();
   fit.source.lose_place();
   std::optional<Batch> batch = batch_to_try(feed, progress);
   if (ranks.any(!batch)) return;  // the error is reported where the batch is trained
-  const bool has_size = on_.state.device_train_microbatch_size > 0;
-  const WeightsInUse::Unchanged unchanged(on_.weights_in_use);
-  const JoinedRanks::ThisRankOnly this_rank_only(on_.train_step.ranks());
+  const bool has_size = needs_.state.device_train_microbatch_size > 0;
+  const WeightsInUse::Unchanged unchanged(needs_.weights_in_use);
+  const JoinedRanks::ThisRankOnly this_rank_only(needs_.train_step.ranks());
   watched_.most_threads = at::get_num_threads();
   const auto choose = [&] {
-    return tuner(feed, options.products == Products::TUNED ? &on_.process.products : nullptr)
+    return tuner(feed, options.products == Products::TUNED ? &needs_.process.products : nullptr)
         .run(*batch, options.tune_cache, chosen_);
   };
   TuningResult result;
@@ -76,15 +78,15 @@ void Tuning::begin_fit(Fit& fit, const Progress& progress, bool goes_on) {
     chosen_ = Tuned::parse(ranks.same(chosen_ ? chosen_->text() : std::string()));
     if (!ranks.first() && chosen_) result = choose();
   }
-  if (chosen_ && options.tune) on_.process.settings.threads = chosen_->threads;
+  if (chosen_ && options.tune) needs_.process.settings.threads = chosen_->threads;
   for (const TuningChoice& choice : result.choices) lines_.push_back(to_string(choice));
   // An "auto" size found in the trial steps is not kept, because the chosen settings may need more or less memory.
-  if (!has_size) on_.state.device_train_microbatch_size = 0;
+  if (!has_size) needs_.state.device_train_microbatch_size = 0;
   if (!goes_on)
     for (const auto& [setting, chosen, reason] : result.choices)
-      on_.logger.log_hyperparameters({{join("tune/", setting), join(chosen, ", ", reason)}});
+      needs_.logger.log_hyperparameters({{join("tune/", setting), join(chosen, ", ", reason)}});
   // Ranks share the processors of a machine, on which rank 0 has measured alone; on other devices steps are queued.
-  if (!ranks.alone() || !on_.state.device.is_cpu() || !chosen_ || !chosen_->seconds) return;
+  if (!ranks.alone() || !needs_.state.device.is_cpu() || !chosen_ || !chosen_->seconds) return;
   watched_.batch = std::move(*batch);
   watched_.key = result.key;
   watched_.disturbed = result.disturbed;
@@ -100,11 +102,12 @@ std::optional<Batch> Tuning::batch_to_try(Feed& feed, const Progress& progress) 
 }
 
 Tuner Tuning::tuner(const Feed& feed, kernels::ProductTable* table) const {
-  return {on_.state, on_.train_step, feed, {.ways = on_.options.tune, .products = table, .stops = on_.stops}};
+  return {
+      needs_.state, needs_.train_step, feed, {.ways = needs_.options.tune, .products = table, .stops = needs_.stops}};
 }
 
 void Tuning::start_microbatch() {
-  if (watched_.pace.has_promise()) watched_.pace.start(elements_of(on_.state.batch));
+  if (watched_.pace.has_promise()) watched_.pace.start(elements_of(needs_.state.batch));
 }
 
 void Tuning::warn_if_late() {
@@ -117,8 +120,8 @@ void Tuning::warn_if_late() {
 }
 
 bool Tuning::chooses_threads_again() const {
-  return on_.options.tune && watched_.most_threads > 1 && watched_.times_again < kMostAgain &&
-         !on_.options.deterministic_mode;
+  return needs_.options.tune && watched_.most_threads > 1 && watched_.times_again < kMostAgain &&
+         !needs_.options.deterministic_mode;
 }
 
 // What was chosen on a busy machine, or has become slower, may no longer be the fastest. The number of threads is the
@@ -126,17 +129,17 @@ bool Tuning::chooses_threads_again() const {
 void Tuning::end_epoch(Fit& fit, const Progress& progress) {
   const bool late = watched_.pace.is_late();
   if (!chosen_ || (!late && !watched_.disturbed)) return;
-  if (late && !watched_.key.empty()) TuneCache(on_.options.tune_cache).forget(std::exchange(watched_.key, ""));
+  if (late && !watched_.key.empty()) TuneCache(needs_.options.tune_cache).forget(std::exchange(watched_.key, ""));
   if (!chooses_threads_again() || progress.limit_reached()) return;
   ++watched_.times_again;
   const Untimed untimed(&fit);
-  const WeightsInUse::Unchanged unchanged(on_.weights_in_use);
-  const JoinedRanks::ThisRankOnly this_rank_only(on_.train_step.ranks());
+  const WeightsInUse::Unchanged unchanged(needs_.weights_in_use);
+  const JoinedRanks::ThisRankOnly this_rank_only(needs_.train_step.ranks());
   const Feed feed = fit.source.feed();
   const int other = chosen_->threads == 1 ? watched_.most_threads : 1;
   const TuningResult result = tuner(feed, nullptr).run_threads(watched_.batch, other, *chosen_);
   if (result.choices.empty()) return;  // the measurement was stopped
-  on_.process.settings.threads = chosen_->threads;
+  needs_.process.settings.threads = chosen_->threads;
   watched_.disturbed = result.disturbed;
   watched_.pace.promise(*chosen_->seconds, result.elements);
   const TuningChoice& threads = result.choices.front();
@@ -144,7 +147,7 @@ void Tuning::end_epoch(Fit& fit, const Progress& progress) {
   std::erase_if(lines_, [](const std::string& line) { return line.starts_with("threads: "); });
   lines_.push_back(join(to_string(threads), ", measured again after epoch ", epoch));
   // Logged under a separate name, because some services reject a second value of a parameter.
-  on_.logger.log_hyperparameters(
+  needs_.logger.log_hyperparameters(
       {{join("tune/threads_after_epoch_", epoch), join(threads.chosen, ", ", threads.reason)}});
 }
 

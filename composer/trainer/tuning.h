@@ -43,7 +43,7 @@ class Tuning {
     ProcessState& process;
     std::function<bool()> stops;  // whether to give up
   };
-  explicit Tuning(Needs needs) : on_(std::move(needs)) {}
+  explicit Tuning(Needs needs) : needs_(std::move(needs)) {}
 
   // Whether the trainer decides which products our kernels compute. Otherwise the program's settings around the call
   // apply.
@@ -77,7 +77,7 @@ class Tuning {
   bool chooses_threads_again() const;
   Tuner tuner(const Feed& feed, kernels::ProductTable* table) const;
 
-  Needs on_;
+  Needs needs_;
   std::optional<Tuned> chosen_;  // chosen by this process or in the saved run
   std::vector<std::string> lines_;
   Watched watched_;
