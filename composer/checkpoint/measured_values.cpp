@@ -91,7 +91,7 @@ void MeasuredValues::take_metrics(const State& state) {
 }
 
 void MeasuredValues::after_step(const State& state) {
-  of_program_ = 0;
+  program_weights_ = 0;
   if (!best_ || !state.previous_timestamp || !list_->lacks_value(state.previous_timestamp->batch)) return;
   const auto [label, name] = split(best_->metric);
   const auto of_label = state.metrics.all().find(label);
@@ -108,13 +108,13 @@ void MeasuredValues::after_step(const State& state) {
 
 void MeasuredValues::note_resumed(const State& state, std::uint64_t loaded) {
   const std::uint64_t now = state.run->weights_version();
-  of_program_ = now == loaded ? 0 : now;
+  program_weights_ = now == loaded ? 0 : now;
 }
 
 // Does not warn about weights that the program has set before a resumed run trains.
 void MeasuredValues::warn_of_lost_value(const State& state) {
   const std::uint64_t evaluated = std::exchange(evaluated_, 0);
-  if (evaluated == of_program_ || list_->has_weights(evaluated)) return;
+  if (evaluated == program_weights_ || list_->has_weights(evaluated)) return;
   if (std::exchange(warned_, true)) return;
   const std::string what = join(names_.name("best"), ": ", best_->metric, " after batch ", state.timestamp.batch,
                                 " is that of weights which no checkpoint has, because ");

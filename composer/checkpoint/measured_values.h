@@ -49,7 +49,7 @@ class MeasuredValues {
   // The run is resumed. `loaded`: version of the weights that were loaded. If the current version differs, the program
   // has set the current weights.
   void note_resumed(const State& state, std::uint64_t loaded);
-  std::uint64_t weights_of_program() const { return of_program_; }  // version, until training begins; 0: none
+  std::uint64_t weights_of_program() const { return program_weights_; }  // version, until training begins; 0: none
 
   void warn_without_best(const State& state) const;  // for the end of a run, if `best` has had no effect
 
@@ -61,10 +61,10 @@ class MeasuredValues {
   const SaveSchedule* schedule_ = nullptr;
   std::optional<Best> best_;
   OptionNames names_;
-  std::uint64_t of_program_ = 0;  // version of weights that the program has set after loading; 0: none
-  std::uint64_t measured_ = 0;    // version of the weights when a metric of the newest checkpoint was last looked up
-  std::uint64_t evaluated_ = 0;   // version of the weights that were evaluated since the last step of a fit; 0: none
-  bool warned_ = false;           // of a lost value
+  std::uint64_t program_weights_ = 0;  // version of weights that the program has set after loading; 0: none
+  std::uint64_t measured_ = 0;   // version of the weights when a metric of the newest checkpoint was last looked up
+  std::uint64_t evaluated_ = 0;  // version of the weights that were evaluated since the last step of a fit; 0: none
+  bool warned_ = false;          // of a lost value
 };
 
 }  // namespace composer::saving
