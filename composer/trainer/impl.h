@@ -48,7 +48,7 @@ struct Trainer::Impl {
   // loop.cpp: when each event of training fires
   void construct();
   void begin();
-  void make_up();
+  void finish_pending();
   bool step();
   void end_epoch();
   void end_iteration();

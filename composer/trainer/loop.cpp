@@ -57,13 +57,13 @@ void Trainer::Impl::begin() {
   checkpoints.note_resumed(resumption);
   resumption.note_resumed(state.timestamp);
   resumption.restore_random(process.random);
-  make_up();
+  finish_pending();
   if (resumption.finish_again(state.stop)) checkpoints.set_finished();
   train_step.begin_fit(engine, options.cuda_graph);
 }
 
 // Does what was due when a signal or an error ended the previous fit.
-void Trainer::Impl::make_up() {
+void Trainer::Impl::finish_pending() {
   evaluation_loop.run(evaluators.pending());
   // If another state was loaded meanwhile, nothing is left to do.
   if (fits.unfinished && fits.unfinished->from == Unfinished::END) fire_end(fits.unfinished->ended);
