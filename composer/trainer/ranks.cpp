@@ -66,13 +66,13 @@ void Ranks::check_same(const std::string& who, const std::vector<std::string>& l
   try {
     dist::check_same_on_all_ranks(*world_, who, lines);
   } catch (const ConfigError&) {
-    of_all_ = std::current_exception();
+    common_error_ = std::current_exception();
     throw;
   }
 }
 
 void Ranks::rethrow_to_all() const {
-  if (alone() || std::current_exception() == of_all_) throw;
+  if (alone() || std::current_exception() == common_error_) throw;
   try {
     world_->rethrow();
   } catch (const dist::PeerLost&) {
@@ -88,7 +88,7 @@ void Ranks::settle(std::exception_ptr error) const {
   for (std::size_t rank = 0; !error && rank < texts.size(); ++rank)
     if (!texts[rank].empty()) error = std::make_exception_ptr(ConfigError("rank ", rank, ": ", texts[rank].substr(1)));
   if (!error) return;
-  of_all_ = error;
+  common_error_ = error;
   std::rethrow_exception(error);
 }
 
@@ -130,7 +130,7 @@ Feed Ranks::feed(const AnyDataSpec& spec, const std::string& label, std::int64_t
   return feed;
 }
 
-Ranks::Heard Ranks::hear(const Stop& stop, int signal, bool saved) const {
+Ranks::Notices Ranks::exchange_notices(const Stop& stop, int signal, bool saved) const {
   const bool asked = stop.asked();
   const Wish wish{.stop = asked, .kind = stop.kind(), .signal = signal};
   const Vote own = vote_of(wish, rank_, size_);

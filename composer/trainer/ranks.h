@@ -66,14 +66,14 @@ class Ranks {
   bool splits() const { return !alone() && options_.split_batches; }
   bool have_own_loaders() const { return !alone() && !splits(); }
 
-  struct Heard {
+  struct Notices {
     bool stop = false;
     int signal = 0;
     bool saved = false;
   };
   // Whether any rank was asked to stop, has noted a signal, or has saved. If any rank was asked to stop, `stop` is
   // asked with the reason of the first such rank.
-  Heard hear(const Stop& stop, int signal, bool saved) const;
+  Notices exchange_notices(const Stop& stop, int signal, bool saved) const;
 
   struct EvalCounts {
     std::int64_t samples = 0, tokens = 0;
@@ -89,7 +89,7 @@ class Ranks {
   std::shared_ptr<dist::World> world_;
   dist::DistributedOptions options_;
   int rank_, size_;
-  mutable std::exception_ptr of_all_;  // the last error that all ranks have thrown together
+  mutable std::exception_ptr common_error_;  // the last error that all ranks have thrown together
 };
 
 template <class F>

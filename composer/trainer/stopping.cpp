@@ -32,7 +32,7 @@ bool Stopping::exchange_with_ranks() {
     look_for_signal();
     return state_.stop.asked();
   }
-  const Ranks::Heard heard = ranks_.hear(state_.stop, pending_signal(), replicas_.take_saved());
+  const Ranks::Notices heard = ranks_.exchange_notices(state_.stop, pending_signal(), replicas_.take_saved());
   if (heard.saved) replicas_.compare();
   note_signal(heard.signal);
   return heard.stop || heard.signal != 0;
