@@ -134,7 +134,7 @@ void ResumesTogether::find_begun() {
   for (const std::string& folder : named_) {
     const std::string named = saving::canonical_folder(folder);
     for (const ResumesTogether* one : living_trainers().all)
-      if (one->has_begun_ && one->canonical_folder() == named) late_for_.push_back(one->number_);
+      if (one->has_begun_ && one->canonical_folder() == named) begun_before_.push_back(one->number_);
   }
 }
 
@@ -156,7 +156,7 @@ void ResumesTogether::check() const {
   };
   const std::lock_guard lock(living_trainers().mutex);
   for (const ResumesTogether* other : living_trainers().all)
-    if (std::ranges::find(late_for_, other->number_) != late_for_.end())
+    if (std::ranges::find(begun_before_, other->number_) != begun_before_.end())
       throw ConfigError("resume_with: the trainer whose save_folder is ", canonical_folder(),
                         " was made after the one ", "whose is ", other->canonical_folder(),
                         " had trained, so they would go on from different ",

@@ -49,8 +49,8 @@ class ResumesTogether {
   std::vector<std::string> named_;
   SavedPlaces before_plan_;
   std::shared_ptr<const std::string> program_;
-  std::int64_t number_ = 0;             // of this trainer, in the order of construction
-  std::vector<std::int64_t> late_for_;  // named trainers that had begun a fit before this one was made
+  std::int64_t number_ = 0;                 // of this trainer, in the order of construction
+  std::vector<std::int64_t> begun_before_;  // named trainers that had begun a fit before this one was made
   bool has_begun_ = false;
   mutable std::string canonical_;  // computed at the first use
 };
