@@ -209,7 +209,7 @@ void ReplicaCheck::compare_weights(const std::vector<std::uint64_t>& sums) {
 }
 
 void ReplicaCheck::compare(bool modes) {
-  untold_ = false;
+  has_new_save_ = false;
   if (ranks_.alone()) return;
   share_new();
   const std::vector<std::uint64_t> sums = checksums_of(parameters(as_module(*state_.model)));

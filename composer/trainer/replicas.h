@@ -33,8 +33,8 @@ class ReplicaCheck {
       : ranks_(ranks), state_(state), step_(step) {}
 
   // Notes that this rank alone has saved. The other ranks learn of it in the next vote, and then all of them compare.
-  void note_saved() { untold_ = true; }
-  bool take_saved() { return std::exchange(untold_, false); }
+  void note_saved() { has_new_save_ = true; }
+  bool take_saved() { return std::exchange(has_new_save_, false); }
 
   // A collective: all ranks call it at the same places, and no rank may skip it for a reason that only it knows. Ranks
   // that do the same are bit-identical, because they add the same gradients. New parameters are first set to those of
@@ -59,7 +59,7 @@ class ReplicaCheck {
   const Ranks& ranks_;
   const State& state_;
   const TrainStep& step_;
-  bool untold_ = false, warned_ = false;
+  bool has_new_save_ = false, warned_ = false;
 };
 
 }  // namespace composer
