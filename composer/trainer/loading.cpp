@@ -155,7 +155,7 @@ void check_random(const StateDict& saved, at::Device device) {
 void check_saved(const StateDict& saved, const std::string& from, const State& state, const Engine& engine,
                  bool goes_on) {
   RequiredAlgorithms required;
-  naming(from, [&] {
+  name_file_in_errors(from, [&] {
     for (const char* name : {"hyperparameters", "algorithms", "callbacks"}) group_in(saved, name);
     if (const StateDict* const random = group_in(saved, "rng")) check_random(*random, state.device);
     const StateDict* const optimizer = group_in(saved, "optimizer");

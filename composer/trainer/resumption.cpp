@@ -111,7 +111,7 @@ bool judges_anew(const std::string& finished, const StateDict& before, const Sta
 
 }  // namespace
 
-void naming(const std::string& from, const std::function<void()>& load) {
+void name_file_in_errors(const std::string& from, const std::function<void()>& load) {
   try {
     load();
   } catch (const CheckpointError& error) {
@@ -208,7 +208,7 @@ void Resumption::report_resume(const TrainerOptions& options, const State& state
 }
 
 void Resumption::restore_given(SchedulePlan& schedules, Evaluations& evaluations) const {
-  naming(loaded_from, [&] {
+  name_file_in_errors(loaded_from, [&] {
     StateVisitor visit = unrestored.visitor();
     schedules.visit_state(visit);
     if (visit.has("evaluated")) evaluations.visit_evaluated(visit, weights);

@@ -29,7 +29,7 @@ class SchedulePlan;
 class TrainStep;
 
 // Runs `load` and adds the file's name to its errors.
-void naming(const std::string& from, const std::function<void()>& load);
+void name_file_in_errors(const std::string& from, const std::function<void()>& load);
 
 // The group of this name; null if there is none. Throws CheckpointError if the name is that of a single value.
 const StateDict* group_in(const StateDict& saved, const char* name);

@@ -115,7 +115,7 @@ StateDict RunState::snapshot(bool weights_only) const {
 }
 
 void RunState::load(const StateDict& saved, const std::string& from, StateVisitor::Of of) const {
-  naming(from, [&] {
+  name_file_in_errors(from, [&] {
     StateVisitor visit = StateVisitor::loading(saved, "", of);
     visit_state(visit);
   });
