@@ -107,8 +107,8 @@ void CheckpointWriter::note(const std::vector<Note>& notes) {
     }
 }
 
-// Removes the link of `best` if no checkpoint has a value yet: it leads to a checkpoint of an earlier run with this
-// name.
+// Removes the link of `best` if no checkpoint has a value yet: it could only lead to a checkpoint of an earlier run
+// with this name.
 void CheckpointWriter::unlink_others(const std::string& run_name) {
   if (best_link().empty()) return;
   linked_.clear();  // a later checkpoint may have this name

@@ -104,7 +104,7 @@ class COMPOSER_EXPORT SavedList {
   void settle(Outcome outcome, std::vector<std::string> undeleted);
 
   // Adds metrics measured on these weights. Checkpoints with these weights and without a value get the value of `best`,
-  // which is also queued as a note.
+  // and the metrics are queued as notes for their manifests.
   void add_metrics(std::uint64_t weights, const std::map<std::string, double>& metrics);
   bool has_notes() const { return !notes_.empty(); }
   std::vector<Note> take_notes();

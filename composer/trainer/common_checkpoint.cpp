@@ -53,9 +53,9 @@ CommonPlace common_place(const saving::Found& found) {
   return {.program = found.manifest.program, .place = place_of(found.manifest)};
 }
 
-// Whether a program may have been killed between the first checkpoints of its trainers: one of two trainers has no
-// checkpoint, and the other has at most the first of the run and the next one, which is written in the background.
-// Checkpoints by hand do not count, because they stay when the program begins again.
+// Whether a program may have been killed between the first checkpoints of its trainers: this trainer has none, or it
+// has at most the first one of the run and the next, which is written in the background, while the other trainer has
+// none. Checkpoints by hand do not count, because they stay when the program begins again.
 bool is_before_first(std::vector<saving::Found> own, const std::string& other) {
   const std::string program = own.back().manifest.program;
   const auto is_periodic = [&](const saving::Found& found) {

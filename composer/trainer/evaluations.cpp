@@ -74,7 +74,7 @@ void Evaluations::count_from_zero() {
 }
 
 void Evaluations::visit_evaluated(StateVisitor& visit, std::uint64_t weights) {
-  std::map<std::string, std::int64_t> evaluated;  // batch of the last evaluation, by label
+  std::map<std::string, std::int64_t> evaluated;  // batch at which each was last due, by label
   for (const EvalRun& run : runs_) evaluated[run.feed.label()] = run.weights == weights ? run.last_due_batch : -1;
   visit("evaluated", evaluated);
   if (!visit.is_loading()) return;

@@ -79,7 +79,7 @@ void check_without_tokens(const Interval& interval, const char* option);
 // size and number of samples. `saved`: the hyperparameters in the checkpoint.
 void check_same_batches(const StateDict& saved, const Timestamp& from, const Feed& feed);
 
-// Warns if microbatches have so many samples that a batch has fewer.
+// Warns if microbatches would be larger than the batches of the loader.
 void check_can_split(std::int64_t samples, const Feed& feed);
 
 // After weights were loaded that need not be complete. Throws CheckpointError if none of the file's tensors was loaded;

@@ -26,8 +26,8 @@ class SavedPlaces {
   SavedPlaces() = default;
   explicit SavedPlaces(std::vector<SavedPlace> there) : kept_(std::move(there)) {}
 
-  // These positions with `next`, which is not written yet. All earlier checkpoints must be on disk, or have failed. Of
-  // them, those stay that retention leaves after the new one, with `keep` checkpoints in all (-1: all).
+  // These positions with `next`, which is not written yet. All earlier checkpoints must be on disk, or have failed.
+  // Only the newest `keep` - 1 of them stay, because `keep` checkpoints are kept in all (-1: all).
   SavedPlaces with(const SavedPlace& next, std::int64_t keep) const;
   // The newest checkpoint is being written. `written` becomes true once it is on disk, and false if the write fails.
   void begin_writing(std::shared_future<bool> written) { written_ = std::move(written); }

@@ -139,8 +139,8 @@ struct TrainerOptions {
   std::vector<std::string> load_ignore_keys = {};  // globs of entries that are not loaded, applied after load_rename
 
   bool handle_signals = true;  // within fit(), SIGINT and SIGTERM end the run after the current batch
-  // Time between SIGTERM and SIGKILL in your environment. Parts of a checkpoint that do not fit into it are not
-  // attempted.
+  // > 0 seconds from SIGTERM to SIGKILL in your environment. After a signal, neither retries of a failed checkpoint
+  // write nor waits for uploads go beyond it.
   Seconds grace_period{30};
 };
 

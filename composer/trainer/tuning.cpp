@@ -32,7 +32,7 @@ std::string in_milliseconds(double seconds) { return join(std::round(seconds * 1
 bool Tuning::decides_products() const { return needs_.options.products != Products::TUNED || chosen_ || tunes(); }
 
 // tune_process() can ask for the measurement of products. Without .tune, this is done only where it cannot disturb
-// anything that the options or the model need.
+// training: in fp32 on a CPU, without deterministic_mode, and with an optimizer that does not step in backward.
 bool Tuning::tunes() const {
   const TrainerOptions& options = needs_.options;
   if (options.tune) return true;
