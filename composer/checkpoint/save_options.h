@@ -21,7 +21,7 @@ enum class OnFailure : std::uint8_t {
   CONTINUE,  // warns and trains on without this checkpoint
 };
 
-// Which checkpoints are the best: those whose weights have the best values of a metric.
+// Chooses the best of the checkpoints on whose weights the metric was measured.
 struct Best {
   std::string metric;                 // as label/name: "eval/MulticlassAccuracy"
   std::optional<Better> better = {};  // unset: as the metric declares, otherwise by its name
