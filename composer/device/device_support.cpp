@@ -15,11 +15,17 @@ namespace {
 
 constexpr auto kAllPools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
+// Of a device whose allocator has no statistics.
+class NotCounted final : public MemoryScope {
+ public:
+  std::int64_t peak() const override { return 0; }
+};
+
 // Uses the statistics of libtorch's allocator.
 class AllocatorScope final : public MemoryScope {
  public:
-  explicit AllocatorScope(at::Device device)
-      : allocator_(*c10::getDeviceAllocator(device.type())), index_(with_index(device).index()) {
+  AllocatorScope(c10::DeviceAllocator& allocator, at::Device device)
+      : allocator_(allocator), index_(with_index(device).index()) {
     allocator_.resetPeakStats(index_);
     before_ = allocated().current;
   }
@@ -50,19 +56,23 @@ c10::DeviceAllocator* DeviceSupport::allocator(at::Device device) const {
 }
 
 std::int64_t DeviceSupport::available_memory(at::Device device) const {
-  c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(device.type());
-  const auto stats = allocator.getDeviceStats(with_index(device).index());
+  c10::DeviceAllocator* const allocator = this->allocator(device);
+  if (allocator == nullptr)
+    throw ConfigError("device: how much memory ", device.str(), " has is not known; set device_train_microbatch_size");
+  const auto stats = allocator->getDeviceStats(with_index(device).index());
   const std::int64_t cached = stats.reserved_bytes[kAllPools].current - stats.allocated_bytes[kAllPools].current;
-  return static_cast<std::int64_t>(allocator.getMemoryInfo(with_index(device).index()).first) + cached;
+  return static_cast<std::int64_t>(allocator->getMemoryInfo(with_index(device).index()).first) + cached;
 }
 
 void DeviceSupport::release_cached_memory(at::Device device) const {
-  c10::getDeviceAllocator(device.type())->emptyCache();
+  if (c10::DeviceAllocator* const allocator = this->allocator(device)) allocator->emptyCache();
 }
 
 // The limit is ignored: such a device has a limit of its own.
 std::unique_ptr<MemoryScope> DeviceSupport::count_memory(at::Device device, std::int64_t /*limit*/) const {
-  return std::make_unique<AllocatorScope>(device);
+  c10::DeviceAllocator* const allocator = this->allocator(device);
+  if (allocator == nullptr) return std::make_unique<NotCounted>();
+  return std::make_unique<AllocatorScope>(*allocator, device);
 }
 
 bool DeviceSupport::pins_memory() const { return false; }

@@ -16,6 +16,7 @@ void CallGuard::require_open(const char* call) const {
 
 void CallGuard::require_fit(const char* call) const {
   needs_.calls.require_idle(call);
+  require_open(call);
   if (needs_.fit) return;
   if (needs_.fits.ended_by.empty()) throw ConfigError("Trainer: ", call, " before begin()");
   throw ConfigError("Trainer: ", call, " after the fit was ended by an error (", needs_.fits.ended_by,
@@ -23,14 +24,13 @@ void CallGuard::require_fit(const char* call) const {
 }
 
 void CallGuard::throw_located() const {
-  const std::exception_ptr thrown = std::current_exception();
   std::exception_ptr told;
   try {
     needs_.ranks.rethrow_to_all();  // before anything that may take long
   } catch (...) {
     told = std::current_exception();
   }
-  tell_watchers(thrown);
+  tell_watchers(std::current_exception());  // what the call has thrown
   needs_.logger.flush();
   try {
     std::rethrow_exception(told);

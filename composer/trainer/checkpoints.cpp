@@ -35,9 +35,11 @@ void declare_direction(saving::MeasuredValues& measured, const saving::Best& bes
 
 // Returns null without a save_folder. `trainers` is set if the folder is on this machine.
 std::unique_ptr<saving::RunSaver> make_saver(const TrainerOptions& options, const State& state,
-                                             saving::ResumePoint& from, std::unique_ptr<ResumesTogether>& trainers) {
+                                             const saving::ResumePoint& resumed,
+                                             std::unique_ptr<ResumesTogether>& trainers) {
   if (options.save_folder.empty()) return nullptr;
   const SaveFolder folder = save_folder_of(options, state.run_name);
+  saving::ResumePoint from = resumed;
   saving::SaverContext context{.goes_back = !options.resume_with.empty(), .resumes = options.autoresume};
   if (!folder.is_remote()) look_into_named(folder.local, options, from);
   if (!net::is_uri(folder.given)) {
@@ -59,15 +61,26 @@ std::unique_ptr<saving::RunSaver> make_saver(const TrainerOptions& options, cons
   return std::make_unique<saving::RunSaver>(std::move(chosen), std::move(context), state, from);
 }
 
+// Returns null on other ranks, which hear of an error all the same.
+std::unique_ptr<saving::RunSaver> make_saver_of_first(const Ranks& ranks, const TrainerOptions& options,
+                                                      const State& state, const saving::ResumePoint& resumed,
+                                                      std::unique_ptr<ResumesTogether>& trainers) {
+  std::unique_ptr<saving::RunSaver> saver;
+  ranks.together([&] {
+    if (ranks.first()) saver = make_saver(options, state, resumed, trainers);
+  });
+  return saver;
+}
+
 }  // namespace
 
 Checkpoints::Checkpoints(const TrainerOptions& options, const Ranks& ranks, const State& state, ReplicaCheck& replicas,
-                         saving::ResumePoint from, CollectiveSaving::Shares shares)
+                         const saving::ResumePoint& from, CollectiveSaving::Shares shares)
     : options_(options),
       ranks_(ranks),
       state_(state),
       replicas_(replicas),
-      saver_(ranks.together([&] { return ranks.first() ? make_saver(options, state, from, trainers_) : nullptr; })),
+      saver_(make_saver_of_first(ranks, options, state, from, trainers_)),
       by_hand_(saver_ ? std::make_optional<saving::CheckpointsByHand>(*saver_) : std::nullopt),
       identity_(options, ranks, state, saver_.get(), !from.begins_again.empty()),
       paths_(ranks, state, saver_.get()),

@@ -32,7 +32,7 @@ class Checkpoints {
  public:
   // Writes nothing yet.
   Checkpoints(const TrainerOptions& options, const Ranks& ranks, const State& state, ReplicaCheck& replicas,
-              saving::ResumePoint from, CollectiveSaving::Shares shares);
+              const saving::ResumePoint& from, CollectiveSaving::Shares shares);
 
   RunIdentity& identity() { return identity_; }
   CheckpointPaths& paths() { return paths_; }

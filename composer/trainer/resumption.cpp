@@ -140,9 +140,6 @@ std::optional<std::set<std::string>> ids_in(const std::string& folder) {
 void look_into_named(const std::string& folder, const TrainerOptions& options, saving::ResumePoint& chosen) {
   if (!options.run_name.empty() || save_folder_of(options, "").local == folder) return;
   chosen.seen = ids_in(folder);
-  if (options.resume_with.empty() || chosen.found) return;
-  const std::vector<saving::Found> there = whole_checkpoints(folder, "");
-  if (!there.empty()) chosen.begins_again = there.back().manifest.run_id;
 }
 
 saving::ResumePoint checkpoint_to_resume(const TrainerOptions& options, const Ranks& ranks) {

@@ -360,6 +360,7 @@ void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model
 
 std::string Trainer::save_checkpoint(const std::string& name) {
   Impl& trainer = impl();
+  trainer.guard.require_open("save_checkpoint()");
   if (!trainer.ranks.any(!trainer.options.save_folder.empty()))
     throw ConfigError("save_checkpoint: there is no save_folder to write it to");
   if (trainer.calls.in_trial()) throw ConfigError("save_checkpoint: inside of find_lr(), whose steps are undone");
