@@ -14,8 +14,12 @@ void check_precision(Precision precision, at::Device device) {
     throw ConfigError("precision: amp_fp16 is 50 times slower than fp32 on a CPU; use fp32 or amp_bf16");
 }
 
+bool scales_losses(Precision precision, const std::optional<optim::GradScalerOptions>& options) {
+  return options || precision == Precision::AMP_FP16;
+}
+
 void LossScaling::use(Precision precision, const std::optional<optim::GradScalerOptions>& options) {
-  const bool scales = options || precision == Precision::AMP_FP16;
+  const bool scales = scales_losses(precision, options);
   if (scales) optim::require_skippable(*state_.optimizer, options ? "grad_scaler" : "precision: amp_fp16");
   if (scales && !scaler_) scaler_.emplace(options.value_or(optim::GradScalerOptions{}), state_.device);
   is_on_ = scales;

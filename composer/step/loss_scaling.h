@@ -15,6 +15,9 @@ class StateVisitor;
 // Throws ConfigError if this device cannot train in this precision.
 void check_precision(Precision precision, at::Device device);
 
+// Whether losses are scaled in this precision, or because options of a scale are given.
+bool scales_losses(Precision precision, const std::optional<optim::GradScalerOptions>& options);
+
 // Multiplies losses by a scale where needed, so that gradients in half precision do not underflow. The scale outlives
 // the fits that use it.
 class LossScaling {

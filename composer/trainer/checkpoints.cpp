@@ -265,8 +265,7 @@ void Checkpoints::warn_of_signal(int signal) const {
   else if (saver_->list().newest().empty())
     text += "; nothing is saved, because of save_interval";
   else if (const std::string newest = saver_->options().folder / saver_->list().newest(); have_batch())
-    text += join("; saved to ", newest,
-                 options_.save_weights_only || !options_.autoresume ? "" : "; start again to resume");
+    text += join("; saved to ", newest, resumes(options_) ? "; start again to resume" : "");
   else
     text += join("; what came after ", newest, " is not saved, because of save_interval");
   if (saver_ && net::is_uri(options_.save_folder)) {

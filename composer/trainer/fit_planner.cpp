@@ -131,7 +131,7 @@ void FitPlanner::check_step(const FitPlan& plan) const {
     train_step.metrics().check_have_sums();
     for (const EvalRun& run : runs_of(plan)) run.metrics.check_have_sums();
   }
-  const bool scales = options.grad_scaler || plan.precision == Precision::AMP_FP16;
+  const bool scales = scales_losses(plan.precision, options.grad_scaler);
   const MicrobatchSize size = plan.microbatch_size.value_or(train_step.microbatch_size());
   check_step_in_backward(*state.optimizer, engine,
                          {.whole_batches = !size.is_auto() && size.samples() == 0,

@@ -15,6 +15,7 @@
 #include "composer/core/error.h"
 #include "composer/net/remote_store.h"
 #include "composer/trainer/common_checkpoint.h"
+#include "composer/trainer/trainer_options.h"
 #include "composer/util/name_format.h"
 
 namespace composer {
@@ -238,7 +239,7 @@ void check_resume_with(const TrainerOptions& options) {
   if (options.resume_with.empty()) return;
   const char* wrong = nullptr;
   if (options.save_folder.empty()) wrong = "a save_folder";
-  if (!options.autoresume || options.save_weights_only) wrong = "autoresume, and no save_weights_only";
+  if (!resumes(options)) wrong = "autoresume, and no save_weights_only";
   if (options.save_best) wrong = "no save_best, which deletes others than the oldest";
   if (options.save_on_failure == saving::OnFailure::CONTINUE)
     wrong = "another save_on_failure than CONTINUE, with which one trainer trains on without checkpoints";

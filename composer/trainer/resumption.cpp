@@ -47,7 +47,7 @@ std::optional<saving::Found> newest_of_run(const TrainerOptions& options, const 
 saving::ResumePoint choose_resume_point(const TrainerOptions& options) {
   saving::ResumePoint chosen;
   if (options.save_folder.empty()) return chosen;
-  const bool goes_on = options.autoresume && !options.save_weights_only;
+  const bool goes_on = resumes(options);
   if (goes_on && !options.resume_with.empty()) return newest_in_common(options);
   const SaveFolder folder = save_folder_of(options, options.run_name);
   if (!folder.is_remote()) chosen.seen = ids_in(folder.local);

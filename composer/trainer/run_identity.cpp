@@ -12,6 +12,7 @@
 #include "composer/net/remote_store.h"
 #include "composer/trainer/ranks.h"
 #include "composer/trainer/trainer.h"
+#include "composer/trainer/trainer_options.h"
 #include "composer/util/checksum.h"
 
 namespace composer {
@@ -25,8 +26,7 @@ std::string claimed_place(const std::filesystem::path& folder, const std::string
 }  // namespace
 
 bool RunIdentity::is_resumable() const {
-  return !options_.save_folder.empty() && options_.autoresume && !options_.save_weights_only &&
-         options_.save_num_checkpoints_to_keep != 0;
+  return !options_.save_folder.empty() && resumes(options_) && options_.save_num_checkpoints_to_keep != 0;
 }
 
 std::string RunIdentity::text() const {

@@ -9,6 +9,7 @@
 #include "composer/optim/grad_scaler.h"
 #include "composer/remote/checkpoints.h"
 #include "composer/step/feed.h"
+#include "composer/step/loss_scaling.h"
 #include "composer/trainer/hyperparameters.h"
 #include "composer/trainer/microbatch_option.h"
 
@@ -58,7 +59,7 @@ void tell_max_duration(StateDict& into, const TrainerOptions&, const InRun& run)
 
 // Adds the options of the loss scaling; "none" if there is none.
 void tell_grad_scaler(StateDict& into, const TrainerOptions& options, const InRun&) {
-  if (!options.grad_scaler && options.precision != Precision::AMP_FP16) {
+  if (!scales_losses(options.precision, options.grad_scaler)) {
     into["grad_scaler"] = std::string("none");
     return;
   }
@@ -172,6 +173,8 @@ const std::vector<Option<TrainerOptions>>& trainer_options() {
   static const auto* const described = new std::vector<Option<TrainerOptions>>(described_trainer());
   return *described;
 }
+
+bool resumes(const TrainerOptions& options) { return options.autoresume && !options.save_weights_only; }
 
 SaveFolder save_folder_of(const TrainerOptions& options, const std::string& run_name) {
   const std::string given = saving::format_name(options.save_folder, run_name);

@@ -28,6 +28,9 @@ struct RunOf<TrainerOptions> {
 
 const std::vector<Option<TrainerOptions>>& trainer_options();
 
+// Whether a run that has a save_folder is resumed from the checkpoints there, when its program is started again.
+bool resumes(const TrainerOptions& options);
+
 // A save_folder with the run's name filled in: `given` may be a URI, `local` is the folder on this machine.
 struct SaveFolder {
   std::string given, local;

@@ -6,23 +6,14 @@
 #include "composer/core/error.h"
 #include "composer/core/on.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "tests/support/by_key.h"
 #include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
 
 namespace composer::system_metrics_monitor_test {
 
 using callbacks::SystemMetricsMonitor;
-
-namespace {
-
-std::map<std::string, double> by_key(const Readings& readings) {
-  std::map<std::string, double> values;
-  for (const auto& [key, value] : readings)
-    values[key] = std::visit([](auto number) { return static_cast<double>(number); }, value);
-  return values;
-}
-
-}  // namespace
+using test::by_key;
 
 TEST_CASE("Processors are busy for the ticks that are neither idle nor waiting for a disk") {
   const auto from = callbacks::cpu_times("cpu  100 10 50 800 40 0 0 0 7 7\ncpu0 1 1 1 1\n");

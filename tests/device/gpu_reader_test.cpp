@@ -4,6 +4,7 @@
 #include <string>
 
 #include "composer/core/error.h"
+#include "tests/support/by_key.h"
 #include "tests/support/doctest.h"
 #include "tests/support/places.h"
 
@@ -12,13 +13,6 @@ namespace composer::test::gpu_reader_test {
 using cuda::GpuReader;
 
 namespace {
-
-std::map<std::string, double> by_key(const Readings& readings) {
-  std::map<std::string, double> values;
-  for (const auto& [key, value] : readings)
-    values[key] = std::visit([](auto number) { return static_cast<double>(number); }, value);
-  return values;
-}
 
 std::map<std::string, double> gpu(int device, const char* visible_devices) {
   Readings readings;
