@@ -219,6 +219,7 @@ void add_callback(Callbacks& list, const Json& recorded) {
       settings[key] = text;
     }
   }
+  if (kind == "NaNMonitor") settings["folder"] = "";  // a recording has no file, and none is left where it is replayed
   if (kind == "SystemMetricsMonitor") settings["sample_interval"] = "86400";  // one sample, however long the run takes
   callbacks::registry().find(name->second).add_to(list, settings);
 }
