@@ -151,7 +151,7 @@ struct Blocks {
   nn::Sequential body;
 };
 
-StochasticDepthOptions options_of(const Json& c) {
+StochasticDepthOptions depth_options(const Json& c) {
   return {
       .drop_rate = c.at("drop_rate"),
       .drop_distribution = c.at("drop_distribution") == "linear" ? DropDistribution::LINEAR : DropDistribution::UNIFORM,
@@ -160,7 +160,7 @@ StochasticDepthOptions options_of(const Json& c) {
 
 Outcome rates(const Json& c, const Recorded&) {
   Blocks blocks(c.at("num_blocks").get<std::int64_t>());
-  algorithms::stochastic_depth(*blocks.body, options_of(c));
+  algorithms::stochastic_depth(*blocks.body, depth_options(c));
   return judge(c, c.at("block_drop_rates"), blocks.rates(), depth_rules(), kRates);
 }
 
@@ -178,7 +178,7 @@ Outcome warmup(const Json& c, const Recorded&) {
   options.max_duration = Time::parse(c.at("max_duration").get<std::string>());
   options.device = at::Device(at::kCPU);
   options.handle_signals = false;
-  options.algorithms = {algorithms::StochasticDepth(options_of(c))};
+  options.algorithms = {algorithms::StochasticDepth(depth_options(c))};
   options.loggers.add(logger);
   options.callbacks.add(on(Event::BATCH_START, [&](const State& state) {
     rows.push_back({state.timestamp.batch, blocks.rates()});

@@ -1,0 +1,7 @@
+#include "composer/data/preprocessing.h"
+
+namespace composer::data {
+
+Preprocessing::~Preprocessing() = default;
+
+}  // namespace composer::data
