@@ -31,7 +31,7 @@ const std::map<std::string, ModuleChange>& changes() {
       {"BlurPool", change<blurpool, BlurPoolOptions>},
       {"ChannelsLast", [](Module& model, const Json&) { return channels_last(model); }},
       {"Factorize", change<factorize, FactorizeOptions>},
-      {"GhostBatchNorm", change<ghost_batchnorm, GhostBatchNormOptions>},
+      {"GhostBatchNorm", change<algorithms::ghost_batchnorm, GhostBatchNormOptions>},
       {"SqueezeExcite", change<squeeze_excite, SqueezeExciteOptions>},
       {"WeightStandardization", change<weight_standardization, WeightStandardizationOptions>}};
   return all;
