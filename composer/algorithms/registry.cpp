@@ -14,6 +14,7 @@ Entry<Algorithms> cutout();
 Entry<Algorithms> ema();
 Entry<Algorithms> factorize();
 Entry<Algorithms> free_outputs();
+Entry<Algorithms> freeze_until();
 Entry<Algorithms> gated_linear_units();
 Entry<Algorithms> ghost_batchnorm();
 Entry<Algorithms> gradient_clipping();
@@ -48,6 +49,7 @@ const Registry<Algorithms>& registry() {
       entries::ema(),
       entries::factorize(),
       entries::free_outputs(),
+      entries::freeze_until(),
       entries::gated_linear_units(),
       entries::ghost_batchnorm(),
       entries::gradient_clipping(),

@@ -153,6 +153,7 @@ Settings task_settings(const std::string& name) {
       {"ema", {{"half_life", "5ba"}}},
       {"factorize",
        {{"min_channels", "8"}, {"latent_channels", "0.5"}, {"min_features", "4"}, {"latent_features", "0.5"}}},
+      {"freeze_until", {{"parameters", "*.weight"}, {"until", "5ba"}}},
       {"ghost_batchnorm", {{"ghost_batch_size", "4"}}},
       {"gyro_dropout", {{"sigma", "8"}, {"tau", "4"}}},
       {"layer_freezing", {{"freeze_start", "0.2"}}},

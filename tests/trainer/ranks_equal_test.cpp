@@ -16,6 +16,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "composer/algorithms/ema.h"
+#include "composer/algorithms/freeze_until.h"
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/layer_freezing.h"
 #include "composer/algorithms/swa.h"
@@ -411,6 +412,8 @@ TEST_CASE("Ranks that train the same have equal bits, whatever the precision, th
       {"lamb", [](auto& o) { o.optimizer = optim::lamb({.lr = 0.01}); }},
       {"muon", [](auto& o) { o.optimizer = optim::muon({.lr = 0.01}); }},
       {"frozen", [](auto& o) { o.model->parameters()[0].set_requires_grad(false); }},
+      {"frozen at first",
+       [](auto& o) { o.algorithms = {algorithms::FreezeUntil({.parameters = {"*.weight"}, .until = "1ep"})}; }},
       {"bf16 parameters",
        [](auto& o) {
          as_module(*o.model).to(at::kBFloat16);

@@ -11,6 +11,7 @@
 #include <torch/optim/lbfgs.h>
 
 #include "composer/algorithms/ema.h"
+#include "composer/algorithms/freeze_until.h"
 #include "composer/algorithms/gradient_clipping.h"
 #include "composer/algorithms/layer_freezing.h"
 #include "composer/algorithms/sam.h"
@@ -119,6 +120,10 @@ std::vector<Case> features() {
            [](TrainerOptions& options) { options.model->parameters().front().set_requires_grad(false); }},
           {"layers that freeze",
            [](TrainerOptions& options) { options.algorithms = {algorithms::LayerFreezing({.freeze_start = 0.2})}; }},
+          {"parameters that are frozen at first",
+           [](TrainerOptions& options) {
+             options.algorithms = {algorithms::FreezeUntil({.parameters = {"*.weight"}, .until = "3ba"})};
+           }},
           {"a layer that is replaced", [](TrainerOptions& options) { options.algorithms = {NewHead()}; }},
           {"unused parameters", [](TrainerOptions& options) { options.model = zero_model(/*has_unused=*/true); }},
           {"a gradient scaler that finds an overflow in one parameter", [](TrainerOptions& options) {

@@ -1,0 +1,47 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/algorithm.h"
+#include "composer/core/export.h"
+#include "composer/core/time.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace composer::algorithms {
+
+struct FreezeUntilOptions {
+  std::vector<std::string> parameters = {"*"};  // wildcards for names of parameters, such as "module.layer1.*"
+  std::vector<std::string> except = {};         // wildcards for those that are trained from the start: {"module.fc.*"}
+  OptionalTime until = {};                      // in ep, ba, sp, tok or dur; unset: the whole run
+  bool keep_statistics = true;  // batch norms among them stay in evaluation mode, with the running statistics they have
+};
+
+// Leaves parameters as they are until a time, and trains them from then on: fine-tuning begins with a new head, and the
+// rest of the network follows. Throws ConfigError: from the constructor for options, at INIT for a pattern that fits no
+// parameter.
+class COMPOSER_EXPORT FreezeUntil final : public Algorithm {
+ public:
+  explicit FreezeUntil(FreezeUntilOptions options = {});
+  StateDict local_hparams() const override;
+  EventSet events() const override { return {Event::INIT, Event::FIT_START, Event::BATCH_START}; }
+  bool match(Event event, const State& state) const override;
+  void apply(Event event, State& state, Logger& logger) override;
+
+ private:
+  void find_in(torch::nn::Module& model);
+  void freeze(bool frozen);
+
+  FreezeUntilOptions options_;
+  bool frozen_ = false;
+  // Those that were trained when the trainer was made.
+  std::vector<at::Tensor> parameters_;
+  std::vector<std::shared_ptr<torch::nn::Module>> batch_norms_;
+};
+
+}  // namespace composer::algorithms
