@@ -177,6 +177,8 @@ std::vector<Outputs> EvaluationLoop::predict(Feed feed, bool return_outputs) {
       }
       needs_.events.fire(Event::PREDICT_AFTER_FORWARD);
       if (return_outputs) results.push_back(on_cpu(state.outputs));
+    } else if (return_outputs) {
+      results.emplace_back();
     }
     count_batch(feed, state.predict_timestamp);
     needs_.events.fire(Event::PREDICT_BATCH_END);

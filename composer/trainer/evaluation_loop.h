@@ -49,6 +49,7 @@ class EvaluationLoop {
   void run(const std::vector<EvalRun*>& due);
   // An evaluation that the program or a callback requests. `to_the_end`: signals do not interrupt it.
   void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end);
+  // Returns an entry for each batch, which is empty where this rank has no sample of it.
   std::vector<Outputs> predict(Feed feed, bool return_outputs);
 
   bool is_evaluating() const { return is_evaluating_; }

@@ -26,6 +26,7 @@
 #include "composer/trainer/eval_runs.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
+#include "composer/trainer/joined_outputs.h"
 #include "composer/trainer/rank_options.h"
 #include "composer/trainer/trainer_options.h"
 #include "composer/util/environment.h"
@@ -338,17 +339,28 @@ void Trainer::eval(EvalOptions options) {
 }
 
 std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOptions options) {
+  std::vector<Outputs> outputs = impl().predict(dataloader, options);
+  std::erase_if(outputs, [](const Outputs& one) { return one.empty(); });
+  return outputs;
+}
+
+Outputs Trainer::predict_all(const AnyDataSpec& dataloader, std::int64_t subset_num_batches) {
   Impl& trainer = impl();
-  trainer.guard.require_open("predict()");
-  if (trainer.evaluation_loop.is_predicting()) throw ConfigError("Trainer: predict() inside of a prediction");
-  trainer.calls.require_no_trial("predict()");
+  std::vector<Outputs> outputs = trainer.predict(dataloader, {.subset_num_batches = subset_num_batches});
+  return trainer.guard.run([&] { return joined_outputs(trainer.ranks, std::move(outputs)); });
+}
+
+std::vector<Outputs> Trainer::Impl::predict(const AnyDataSpec& dataloader, PredictOptions options) {
+  guard.require_open("predict()");
+  if (evaluation_loop.is_predicting()) throw ConfigError("Trainer: predict() inside of a prediction");
+  calls.require_no_trial("predict()");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
   const auto* loader = dynamic_cast<const data::detail::SeekableLoader*>(dataloader.dataloader.get());
   if (options.return_outputs && loader && loader->shuffles())
     warn("predict: the loader shuffles, so the outputs are in another order than its samples; set shuffle = false");
-  Feed feed = trainer.ranks.feed(dataloader, "predict", options.subset_num_batches);
-  check_same_prediction(trainer.ranks, feed);
-  return trainer.guard.run([&] { return trainer.evaluation_loop.predict(std::move(feed), options.return_outputs); });
+  Feed feed = ranks.feed(dataloader, "predict", options.subset_num_batches);
+  check_same_prediction(ranks, feed);
+  return guard.run([&] { return evaluation_loop.predict(std::move(feed), options.return_outputs); });
 }
 
 void Trainer::with_weights(WeightsUse use, const std::function<void(Model& model)>& act) {
@@ -374,6 +386,21 @@ std::string Trainer::save_checkpoint(const std::string& name) {
 
 std::vector<std::string> Trainer::saved_checkpoints() const { return impl().checkpoints.paths().all(); }
 std::optional<std::string> Trainer::best_checkpoint() const { return impl().checkpoints.paths().best(); }
+std::string Trainer::restore_best() {
+  Impl& trainer = impl();
+  trainer.guard.require_open("restore_best()");
+  if (trainer.fit) throw ConfigError("restore_best: inside of a fit; call it after fit() or end()");
+  const std::string path = trainer.ranks.same(best_checkpoint().value_or(""));
+  if (path.empty())
+    throw ConfigError("restore_best: there is no best checkpoint; set save_folder, save_best and an evaluator");
+  for (const auto& algorithm : trainer.engine.algorithms())
+    if (algorithm.object->weights_for(WeightsUse::EVALUATION))
+      throw ConfigError("restore_best: ", algorithm.name,
+                        " evaluates weights of its own, and the checkpoint's value is theirs: `composer convert ", path,
+                        " best.safetensors --averages` writes them, and load_weights() reads them");
+  trainer.state.run->load({.path = path, .weights_only = true});
+  return path;
+}
 const std::string& Trainer::resumed_from() const { return impl().resumption.loaded_from; }
 
 void Trainer::close() { impl().close(); }

@@ -211,6 +211,9 @@ class COMPOSER_EXPORT Trainer {
 
   void eval(EvalOptions options = {});  // results are in state().metrics
   std::vector<Outputs> predict(const AnyDataSpec& dataloader, PredictOptions options = {});  // tensors on the CPU
+  // Like predict(), but returns one row for each sample, in the order of the loader, and on all ranks those of all.
+  // Throws RunError, with a DataError in it, if the rows of an output differ in shape.
+  Outputs predict_all(const AnyDataSpec& dataloader, std::int64_t subset_num_batches = -1);
   // Calls `act` while the model has the weights that an algorithm returns for this use, or the trained weights if none
   // does. Afterwards, also after an exception, the model has the trained weights.
   void with_weights(WeightsUse use, const std::function<void(Model& model)>& act);
@@ -228,6 +231,10 @@ class COMPOSER_EXPORT Trainer {
   // The path of the checkpoint with the best value of save_best's metric; of equal values, the newest. nullopt: no
   // checkpoint has a value yet.
   std::optional<std::string> best_checkpoint() const;
+  // Loads the weights of best_checkpoint() into the model, between two fits; on all ranks. All else stays as it is, the
+  // optimizer and the timestamp, too. Returns its path. Throws ConfigError within a fit, without such a checkpoint, and
+  // if an algorithm such as EMA evaluates weights of its own, which these are not.
+  std::string restore_best();
   const std::string& resumed_from() const;  // the path of the checkpoint that was loaded; empty: none
 
   // The generator that this trainer's operators draw from on the device, for random numbers that a program draws

@@ -13,12 +13,15 @@
 
 #include <ATen/ATen.h>
 
+#include "composer/algorithms/ema.h"
 #include "composer/callbacks/checkpoint_saver.h"
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
 #include "composer/core/metric.h"
 #include "composer/core/stop.h"
 #include "composer/dist/world.h"
+#include "composer/formats/weights.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/figure.h"
@@ -121,6 +124,46 @@ TEST_CASE("A checkpoint that is written before the evaluation of its batch gets 
   CHECK(runs.value_of("ep1-ba8") == 0.9);
   CHECK(runs.value_of("ep3-ba16") == 0.2);
   CHECK(name_of(trainer.best_checkpoint()) == "ep1-ba8");
+}
+
+TEST_CASE("restore_best puts the weights of the best checkpoint into the model, and nothing else, on all ranks") {
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    const Folder folder;
+    const auto weights = dist::test::results_in_ranks(ranks, [&](const std::shared_ptr<dist::World>& world) {
+      TrainerOptions options = tiny_options();
+      options.world = world;
+      options.optimizer = optim::sgd({.lr = 0.1});
+      options.max_duration = "3ep";
+      options.eval_dataloader = tiny_loader(8, 4);
+      options.save_folder = folder / "ck";
+      options.save_num_checkpoints_to_keep = 1;
+      options.save_best = saving::Best{.metric = "eval/CrossEntropy", .better = Better::HIGHER};  // the first
+      Trainer trainer(std::move(options));
+      trainer.fit();
+      const Timestamp timestamp = trainer.state().timestamp;
+      const at::Tensor last = trainer.state().model->parameters()[0].detach().clone();
+      CHECK(name_of(trainer.restore_best()) == "ep1-ba4");
+      CHECK(trainer.state().timestamp == timestamp);
+      const at::Tensor now = trainer.state().model->parameters()[0].detach().clone();
+      CHECK_FALSE(now.equal(last));
+      return now;
+    });
+    const auto saved = read_weights(folder / "ck/ep1-ba4/model.safetensors");
+    for (const at::Tensor& one : weights) CHECK(one.equal(saved.front().second));
+  }
+}
+
+TEST_CASE("restore_best says what is missing, and refuses weights that were not those evaluated") {
+  Trainer none(tiny_options());
+  CHECK_THROWS_WITH_AS(none.restore_best(), doctest::Contains("there is no best checkpoint"), ConfigError);
+  const Runs runs({{4, 0.1}, {8, 0.9}, {12, 0.3}, {16, 0.2}});
+  TrainerOptions options = runs.options();
+  options.algorithms = {algorithms::EMA({.half_life = "2ba"})};
+  const Warnings quiet;
+  Trainer averaged(std::move(options));
+  averaged.fit();
+  CHECK_THROWS_WITH_AS(averaged.restore_best(), doctest::Contains("EMA evaluates weights of its own"), ConfigError);
 }
 
 TEST_CASE("The last evaluation of a fit belongs to its last checkpoint, also when the run is made longer") {

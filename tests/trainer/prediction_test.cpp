@@ -1,6 +1,8 @@
 #include "composer/core/error.h"
 #include "composer/data/map_style.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
@@ -36,6 +38,50 @@ TEST_CASE("Prediction takes a subset, keeps nothing if asked, and refuses nonsen
   CHECK(trainer.predict(tiny_loader(10, 4), {.return_outputs = false}).empty());
   CHECK_THROWS_AS(trainer.predict(AnyDataSpec()), ConfigError);
   CHECK_THROWS_AS(trainer.predict(tiny_loader(10, 4), {.subset_num_batches = 0}), ConfigError);
+}
+
+TEST_CASE("predict_all returns a row for each sample, the same on any number of ranks, also of uneven batches") {
+  const at::Tensor inputs = at::rand({13, 4});
+  const auto rows_on = [&](int ranks, std::int64_t batch_size) {
+    return dist::test::results_in_ranks(ranks, [&](const std::shared_ptr<dist::World>& world) {
+      TrainerOptions options = tiny_options();
+      options.world = world;
+      Trainer trainer(std::move(options));
+      return trainer.predict_all(data::in_memory({{"input", inputs}}, {.batch_size = batch_size, .shuffle = false}))
+          .only();
+    });
+  };
+  for (const std::int64_t batch_size : {4, 6, 13}) {  // the last batches have 1, 1 and 13 samples
+    CAPTURE(batch_size);
+    const at::Tensor alone = rows_on(1, batch_size).front();
+    CHECK(alone.sizes() == at::IntArrayRef{13, 3});
+    for (const int ranks : {2, 3})
+      for (const at::Tensor& rows : rows_on(ranks, batch_size)) CHECK(rows.allclose(alone, 1e-5, 1e-6));
+  }
+}
+
+TEST_CASE("predict_all tells of outputs that have no rows, or rows of different shapes") {
+  struct Odd final : Model {
+    explicit Odd(bool number) : number_(number) { register_parameter("weight", at::ones({1})); }
+    Outputs forward(const Batch& batch) override {
+      const at::Tensor& input = batch["input"];
+      return number_ ? input.sum() : input.slice(1, 0, input.size(0));
+    }
+    Losses loss(const Outputs& outputs, const Batch&) override { return outputs.only().sum(); }
+    bool number_;
+  };
+  for (const bool number : {true, false}) {
+    TrainerOptions options = tiny_options();
+    options.model = std::make_shared<Odd>(number);
+    options.optimizer = {};
+    options.max_duration = std::nullopt;
+    options.train_dataloader = {};
+    Trainer trainer(std::move(options));
+    CHECK(error_of([&] {
+            trainer.predict_all(tiny_loader(5, 4));
+          }).find(number ? "is one number for the whole batch" : "are [4] Float in one batch and [1] Float") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("Outputs in another order than the samples are told, and no others") {

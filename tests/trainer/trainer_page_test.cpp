@@ -113,9 +113,7 @@ TEST_CASE("Predictions of a loader that does not shuffle are in the order of the
   Trainer trainer(std::move(options));
   const at::Tensor inputs = tiny_data(250)["input"];
   const auto loader = data::in_memory({{"input", inputs}}, {.batch_size = 100, .shuffle = false});
-  std::vector<at::Tensor> rows;
-  for (const Outputs& outputs : trainer.predict(loader)) rows.push_back(outputs.only());
-  const at::Tensor predictions = at::cat(rows);
+  const at::Tensor predictions = trainer.predict_all(loader).only();
   const at::NoGradGuard no_grad;
   State& state = trainer.state();
   CHECK(at::allclose(predictions, state.model->forward({{"input", inputs}}).only(), 1e-5, 1e-6));
