@@ -1,0 +1,128 @@
+// Losses that train different parts of one model, with Frozen: a GAN in one trainer.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include "composer/core/frozen.h"
+#include "composer/core/model.h"
+#include "composer/data/in_memory.h"
+#include "tests/dist/results_in_ranks.h"
+#include "tests/support/cut_and_resumed.h"
+#include "tests/support/doctest.h"
+#include "tests/support/tiny.h"
+
+namespace composer::test::parts_apart_test {
+namespace {
+
+namespace nn = torch::nn;
+
+at::Tensor bce(const at::Tensor& logits, double target) {
+  return nn::functional::binary_cross_entropy_with_logits(logits, at::full_like(logits, target));
+}
+
+struct Gan final : Model {
+  Gan() {
+    at::manual_seed(7);
+    forger = register_module("forger", nn::Sequential(nn::Linear(3, 8), nn::Tanh(), nn::Linear(8, 4)));
+    judge = register_module("judge", nn::Sequential(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 1)));
+  }
+  Outputs forward(const Batch& batch) override { return forger->forward(batch["noise"]); }
+  Losses loss(const Outputs& outputs, const Batch& batch) override {
+    const at::Tensor& fake = outputs.only();
+    const at::Tensor real = bce(judge->forward(batch["input"]), 1);
+    const at::Tensor judged = bce(judge->forward(fake.detach()), 0);
+    const Frozen frozen(*judge);
+    return {{"judge", real + judged}, {"forger", bce(judge->forward(fake), 1)}};
+  }
+  nn::Sequential forger{nullptr}, judge{nullptr};
+};
+
+Batch points(std::int64_t count) {
+  return {{"input", at::sin(at::arange(count * 4, at::kDouble) * 1.7).to(at::kFloat).view({count, 4})},
+          {"noise", at::cos(at::arange(count * 3, at::kDouble) * 2.3).to(at::kFloat).view({count, 3})}};
+}
+
+TrainerOptions options() {
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<Gan>();
+  options.train_dataloader = data::in_memory(points(24), {.batch_size = 8, .seed = 3});
+  options.optimizer = optim::adam({.lr = 0.01});
+  options.max_duration = "4ep";
+  return options;
+}
+
+std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& one : tensors) all.push_back(one.detach().clone());
+  return all;
+}
+
+TEST_CASE("Each of two losses in one backward pass trains its own part, as two passes would") {
+  Gan model;
+  const Batch batch = points(8);
+  const Losses losses = model.loss(model.forward(batch), batch);
+  (losses.at("judge") + losses.at("forger")).backward();
+  const at::Tensor fake = model.forward(batch).only();
+  const auto gradients = [](const at::Tensor& loss, nn::Sequential& part) {
+    return torch::autograd::grad({loss}, part->parameters());
+  };
+  const auto of_judge = gradients(
+      bce(model.judge->forward(batch["input"]), 1) + bce(model.judge->forward(fake.detach()), 0), model.judge);
+  const auto of_forger = gradients(bce(model.judge->forward(fake), 1), model.forger);
+  for (std::size_t i = 0; i < of_judge.size(); ++i) {
+    CHECK(model.judge->parameters()[i].grad().equal(of_judge[i]));
+    CHECK(model.forger->parameters()[i].grad().equal(of_forger[i]));
+  }
+}
+
+TEST_CASE("Frozen leaves what was frozen before frozen, and ends with an exception as well") {
+  Gan model;
+  model.judge->parameters()[1].set_requires_grad(false);
+  try {
+    const Frozen frozen(*model.judge);
+    for (const at::Tensor& one : model.judge->parameters()) CHECK_FALSE(one.requires_grad());
+    throw 1;
+  } catch (int) {  // NOLINT(bugprone-empty-catch)
+  }
+  for (std::size_t i = 0; i < 4; ++i) CHECK(model.judge->parameters()[i].requires_grad() == (i != 1));
+}
+
+TEST_CASE("Parts that train apart end alike with microbatches, on several ranks, and with a sharded optimizer") {
+  struct Way {
+    int ranks;
+    std::int64_t microbatch, zero_stage;
+  };
+  const auto weights = [](const Way& way) {
+    return dist::test::results_in_ranks(way.ranks, [&](const std::shared_ptr<dist::World>& world) {
+      TrainerOptions with = options();
+      with.world = world;
+      with.device_train_microbatch_size = way.microbatch;
+      with.distributed.zero_stage = way.zero_stage;
+      Trainer trainer(std::move(with));
+      trainer.fit();
+      return copies(trainer.state().model->parameters());
+    });
+  };
+  const std::vector<at::Tensor> expected = weights({1, 8, 0}).front();
+  for (const Way& way : {Way{1, 3, 0}, Way{2, 4, 0}, Way{2, 2, 0}, Way{2, 4, 1}, Way{2, 4, 2}}) {
+    CAPTURE(way.ranks);
+    CAPTURE(way.zero_stage);
+    for (const std::vector<at::Tensor>& rank : weights(way))
+      for (std::size_t i = 0; i < expected.size(); ++i) CHECK(rank[i].allclose(expected[i], 1e-4, 1e-5));
+  }
+}
+
+TEST_CASE("A run whose parts train apart, cut and resumed, ends as one that is not") {
+  for (const std::int64_t batch : {1, 4, 8}) check_cut_and_resumed(options, batch);
+}
+
+}  // namespace
+}  // namespace composer::test::parts_apart_test
