@@ -62,7 +62,8 @@ int run(const std::vector<std::string>& given, const Console& console) {
     return "composer: " + std::string(error.what()) + " (see " + failed->get_display_name() + " --help)\n";
   });
   std::vector<Command> commands;
-  for (const auto add : {add_inspect, add_verify, add_diff, add_convert, add_torture}) commands.push_back(add(app));
+  for (const auto add : {add_inspect, add_compare, add_verify, add_diff, add_convert, add_torture})
+    commands.push_back(add(app));
   commands.push_back(add_launch(app, std::move(program)));
   app.set_version_flag("--version", join("composer ", COMPOSER_VERSION, ", libtorch ", TORCH_VERSION));
   const auto is_first = [&](const Command& command) { return command.first->get_name() == arguments.front(); };

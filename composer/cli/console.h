@@ -31,6 +31,7 @@ int run(const std::vector<std::string>& arguments, const Console& console);
 using Action = std::function<int(const Console&)>;
 using Command = std::pair<CLI::App*, Action>;
 Command add_inspect(CLI::App& app);
+Command add_compare(CLI::App& app);
 Command add_verify(CLI::App& app);
 Command add_diff(CLI::App& app);
 Command add_convert(CLI::App& app);

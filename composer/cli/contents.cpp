@@ -15,6 +15,7 @@
 #include "composer/formats/byte_source.h"
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
+#include "composer/util/json.h"
 #include "composer/util/letters.h"
 
 namespace composer::cli {
@@ -142,6 +143,18 @@ Contents open_contents(const fs::path& path, bool allow_unknown) {
                   std::make_shared<formats::PtFile>(path, formats::PtOptions{.allow_unknown = allow_unknown}));
   }
   return contents;
+}
+
+std::vector<std::pair<std::string, std::string>> hyperparameters_of(const Contents& contents) {
+  constexpr std::string_view kBefore = "hyperparameters/";
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& [name, value] : contents.values)
+    if (contents.checkpoint && name.starts_with(kBefore)) all.emplace_back(name.substr(kBefore.size()), value);
+  return all;
+}
+
+std::string plain_text(const std::string& json) {
+  return json.starts_with('"') ? util::parse_json<nlohmann::json>(json).get<std::string>() : json;
 }
 
 std::vector<fs::path> checkpoints_below(const fs::path& folder) {

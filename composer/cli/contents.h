@@ -46,6 +46,11 @@ struct Contents {
 // With `allow_unknown`, skips what this version cannot read: objects of unknown classes, tensors of unknown dtypes.
 Contents open_contents(const std::filesystem::path& path, bool allow_unknown = false);
 
+// The hyperparameters of the run, if the checkpoint contains them: name and JSON.
+std::vector<std::pair<std::string, std::string>> hyperparameters_of(const Contents& contents);
+// A value of Contents as a person writes it: a text without its quotes.
+std::string plain_text(const std::string& json);
+
 // Folders of checkpoints below a folder, including damaged ones, sorted by name.
 std::vector<std::filesystem::path> checkpoints_below(const std::filesystem::path& folder);
 // Unfinished checkpoints of killed processes below a folder.

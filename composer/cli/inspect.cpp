@@ -148,23 +148,12 @@ void print_manifest(const Contents& contents, const Console& console) {
   metrics.print(console.out);
 }
 
-// The hyperparameters of the run, if the checkpoint contains them: name and JSON.
-std::vector<std::pair<std::string, std::string>> hyperparameters_of(const Contents& contents) {
-  constexpr std::string_view kBefore = "hyperparameters/";
-  std::vector<std::pair<std::string, std::string>> all;
-  for (const auto& [name, value] : contents.values)
-    if (contents.checkpoint && name.starts_with(kBefore)) all.emplace_back(name.substr(kBefore.size()), value);
-  return all;
-}
-
 void print_hyperparameters(const Contents& contents, const Console& console) {
   const auto all = hyperparameters_of(contents);
   if (all.empty()) return;
   console.out << "\n  hyperparameters\n";
   Table table("ll");
-  for (const auto& [name, value] : all)
-    table.row({printable(name),
-               printable(value.starts_with('"') ? util::parse_json<Json>(value).get<std::string>() : value)});
+  for (const auto& [name, value] : all) table.row({printable(name), printable(plain_text(value))});
   table.print(console.out, 4);
 }
 

@@ -4,13 +4,17 @@
 #include <iterator>
 #include <map>
 
+#include <nlohmann/json.hpp>
+
 #include "composer/checkpoint/folder.h"
+#include "composer/checkpoint/save_options.h"
 #include "composer/checkpoint/saver.h"
 #include "composer/core/error.h"
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
 #include "composer/formats/weights.h"
 #include "composer/step/handed_out.h"
+#include "composer/util/json.h"
 #include "tests/checkpoint/golden.h"
 #include "tests/formats/bytes.h"
 #include "tests/support/doctest.h"
@@ -53,7 +57,7 @@ TEST_CASE("composer --help names the subcommands and exit codes, and a wrong sub
 TEST_CASE("composer names the subcommands there are when one is unknown, and has help and --version") {
   const Answer wrong = composer_program({"inspct", "x"});
   CHECK(wrong.code == 2);
-  for (const char* text : {"no subcommand inspct", "inspect, verify, diff, convert, torture"})
+  for (const char* text : {"no subcommand inspct", "inspect, compare, verify, diff, convert, torture"})
     CHECK_MESSAGE(wrong.complains(text), wrong.err);
   CHECK(wrong.is_one_line());
   const Answer version = composer_program({"--version"});
@@ -207,6 +211,58 @@ TEST_CASE("inspect gives programs JSON, also of numbers that JSON has not") {
   CHECK(json.says("\"max\": \"inf\""));
   CHECK(json.says("\"nan\": 2"));
   CHECK(json.says("\"kind\": \"safetensors\""));
+}
+
+// A run of four batches at this rate, whose save folder is FOLDER/name.
+void train_at(double rate, const CliFolder& folder, const std::string& name) {
+  TrainerOptions options = tiny_options();
+  options.run_name = name;
+  options.optimizer = optim::adamw({.lr = rate});
+  options.eval_dataloader = tiny_loader(9, 4);
+  options.save_folder = folder / name;
+  options.save_best = saving::Best{.metric = "eval/CrossEntropy"};
+  options.save_num_checkpoints_to_keep = 1;
+  options.max_duration = "2ep";
+  Trainer(std::move(options)).fit();
+}
+
+TEST_CASE("compare shows runs in a table with the hyperparameters that differ and the metrics, and sorts them") {
+  const CliFolder folder;
+  train_at(0.001, folder, "slow");
+  train_at(0.1, folder, "fast");
+  const Answer table = composer_program({"compare", folder / "slow", folder / "fast"});
+  CHECK(table.code == 0);
+  for (const char* text : {"slow", "fast", "0.001", "0.1", "lr", "eval/CrossEntropy"})
+    CHECK_MESSAGE(table.says(text), table.out);
+  CHECK_FALSE(table.says("save_folder"));
+  CHECK_FALSE(table.says("beta1"));
+  CHECK(composer_program({"compare", "--all", folder / "slow", folder / "fast"}).says("beta1"));
+  const Answer sorted =
+      composer_program({"compare", "--sort", "eval/CrossEntropy", "--best", folder / "slow", folder / "fast"});
+  CHECK(sorted.code == 0);
+  CHECK(sorted.out.find("fast") < sorted.out.find("slow"));
+  const auto json =
+      util::parse_json<nlohmann::json>(composer_program({"compare", "--json", folder / "slow", folder / "fast"}).out);
+  REQUIRE(json.size() == 2);
+  CHECK(json[0].at("run_name") == "slow");
+  CHECK(json[0].at("batch") == 8);
+  CHECK(json[1].at("metrics").contains("eval/CrossEntropy"));
+}
+
+TEST_CASE("compare shows the runs that it can read, and says of the others why not") {
+  const CliFolder folder;
+  train_into(folder / "whole");
+  fs::create_directory(folder / "empty");
+  const Answer some = composer_program({"compare", folder / "whole", folder / "empty"});
+  CHECK(some.code == 1);
+  CHECK(some.says("tiny"));
+  CHECK(some.is_one_line());
+  CHECK(composer_program({"compare", folder / "empty"}).code == 2);
+  const Answer best = composer_program({"compare", "--best", folder / "whole"});
+  CHECK(best.complains("has no link `best`"));
+  const Answer wrong = composer_program({"compare", "--sort", "eval/MAE", folder / "whole"});
+  CHECK(wrong.code == 2);
+  CHECK_MESSAGE(wrong.complains("no run has this metric; there are eval/CrossEntropy"), wrong.err);
 }
 
 TEST_CASE("verify finds a flipped bit in any file of a checkpoint, a missing file and a cut one, and names them") {
