@@ -18,7 +18,7 @@ ANY_VALUE = 'may have any value that its type has'
 NOT_DESCRIBED = {
     WITHOUT_LIBTORCH: ['net/HttpOptions', 'net/StoreOptions', 'net/UploadQueueOptions', 'util/Options',
                        'util/PlotOptions'],
-    COMMAND_LINE: ['cli/ConvertOptions', 'cli/DiffOptions', 'cli/InspectOptions', 'cli/KillOptions', 'cli/LaunchOptions',
+    COMMAND_LINE: ['cli/CompareOptions', 'cli/ConvertOptions', 'cli/DiffOptions', 'cli/InspectOptions', 'cli/KillOptions', 'cli/LaunchOptions',
                    'cli/SameRunOptions', 'cli/TortureOptions', 'cli/VerifyOptions'],
     YES_OR_NO: ['formats/PickleOptions', 'formats/PtOptions', 'formats/SafetensorsOptions'],
     GIVEN_ON: ['callbacks/SystemSamplerOptions', 'checkpoint/SaverOptions', 'core/LoadOptions', 'data/SamplerOptions',
