@@ -20,7 +20,7 @@ NOT_DESCRIBED = {
                        'util/PlotOptions'],
     COMMAND_LINE: ['cli/CompareOptions', 'cli/ConvertOptions', 'cli/DiffOptions', 'cli/InspectOptions', 'cli/KillOptions', 'cli/LaunchOptions',
                    'cli/SameRunOptions', 'cli/TortureOptions', 'cli/VerifyOptions'],
-    YES_OR_NO: ['formats/PickleOptions', 'formats/PtOptions', 'formats/SafetensorsOptions'],
+    YES_OR_NO: ['data/NpyOptions', 'formats/PickleOptions', 'formats/PtOptions', 'formats/SafetensorsOptions'],
     GIVEN_ON: ['callbacks/SystemSamplerOptions', 'checkpoint/SaverOptions', 'core/LoadOptions', 'data/SamplerOptions',
                'loggers/LineFileOptions', 'loggers/WandBWriterOptions', 'models/ResidualNetOptions',
                'optim/GroupOptions', 'remote/RemoteMirrorOptions'],

@@ -14,8 +14,7 @@
 namespace composer::formats {
 namespace {
 
-constexpr std::size_t kZipPiece = 1 << 18;    // bytes read at once
-constexpr std::uint64_t kMostInflation = 64;  // largest ratio of all inflated data to the file's size
+constexpr std::size_t kZipPiece = 1 << 18;                                   // bytes read at once
 constexpr std::size_t kEnd = 22, kLocator = 20, kEnd64 = 56, kCentral = 46;  // bytes of the records
 
 template <class Number>
@@ -119,16 +118,16 @@ void read_zip64_field(std::string_view extra, ZipEntry& entry, const FailAt& fai
 
 }  // namespace
 
-ZipReader::ZipReader(const ByteSource& file) : file_(file) {
+ZipReader::ZipReader(const ByteSource& file, std::uint64_t most_inflation) : file_(file) {
   const Directory directory = find_directory(file);
   read_directory(directory.at, directory.size, directory.count);
   read_local_headers(directory.at);
   std::uint64_t inflated = 0;
-  const std::uint64_t most = file.size() > UINT64_MAX / kMostInflation ? UINT64_MAX : file.size() * kMostInflation;
+  const std::uint64_t most = file.size() > UINT64_MAX / most_inflation ? UINT64_MAX : file.size() * most_inflation;
   for (const ZipEntry& entry : entries_) {
     if (!entry.deflated) continue;
     if (entry.size > most - inflated)
-      throw CheckpointError(file.name(), ": ", shown(entry.name), " would make its content more than ", kMostInflation,
+      throw CheckpointError(file.name(), ": ", shown(entry.name), " would make its content more than ", most_inflation,
                             " times the file's size");
     inflated += entry.size;
   }

@@ -18,10 +18,10 @@ struct ZipEntry {
 
 // Reads the entries of a zip file, stored or deflated, with or without zip64. The constructor throws CheckpointError
 // for an invalid directory: entries that overlap or exceed the file, duplicate names or names that lead out of a
-// folder, a total size of more than 64 times the file's, encryption, or other compression methods.
+// folder, a total size of more than `most_inflation` times the file's, encryption, or other compression methods.
 class ZipReader {
  public:
-  explicit ZipReader(const ByteSource& file);  // must outlive the reader
+  explicit ZipReader(const ByteSource& file, std::uint64_t most_inflation = 64);  // the file must outlive the reader
 
   const std::vector<ZipEntry>& entries() const { return entries_; }  // sorted by name
   bool has_crcs() const { return has_crcs_; }                        // if false, damage to the contents is not detected
