@@ -24,4 +24,4 @@ configure_package_config_file(cmake/composerConfig.cmake.in ${PROJECT_BINARY_DIR
   INSTALL_DESTINATION ${_package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/composerConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/composerConfig.cmake ${PROJECT_BINARY_DIR}/composerConfigVersion.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake DESTINATION ${_package})
+  ${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake ${PROJECT_SOURCE_DIR}/cmake/Readers.cmake DESTINATION ${_package})
