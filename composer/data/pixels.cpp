@@ -128,6 +128,22 @@ void pixels_to_float(const std::uint8_t* from, float* to, std::int64_t rows, std
   convert(from, to, rows, width, {scales, shifts});
 }
 
+void to_planes(const std::uint8_t* __restrict from, std::uint8_t* __restrict to, std::int64_t pixels,
+               std::int64_t channels) {
+  if (channels == 3) {
+    std::uint8_t* __restrict green = to + pixels;
+    std::uint8_t* __restrict blue = green + pixels;
+    for (std::int64_t i = 0; i < pixels; ++i, from += 3) {
+      to[i] = from[0];
+      green[i] = from[1];
+      blue[i] = from[2];
+    }
+    return;
+  }
+  for (std::int64_t c = 0; c < channels; ++c)
+    for (std::int64_t i = 0; i < pixels; ++i) *to++ = from[i * channels + c];
+}
+
 void mirror(const void* from, void* to, const PixelGrid& grid) {
   const auto* in = static_cast<const char*>(from);
   auto* out = static_cast<char*>(to);

@@ -19,6 +19,9 @@ void pixels_to_float(const std::uint8_t* from, float* to, std::int64_t count, fl
 void pixels_to_float(const std::uint8_t* from, float* to, std::int64_t rows, std::int64_t width, const float* scales,
                      const float* shifts);
 
+// Copies pixels whose channels are innermost into one plane for each channel.
+void to_planes(const std::uint8_t* from, std::uint8_t* to, std::int64_t pixels, std::int64_t channels);
+
 // Copies the image with each row reversed.
 void mirror(const void* from, void* to, const PixelGrid& grid);
 

@@ -1,4 +1,4 @@
-// The errors' destructors, which the library keeps beside what needs libtorch.
+// The errors' destructors, which the library keeps beside what needs libtorch, and its warnings, which say nothing here.
 #include "composer/core/error.h"
 
 namespace composer {
@@ -7,5 +7,7 @@ Error::~Error() = default;
 ConfigError::~ConfigError() = default;
 DataError::~DataError() = default;
 CheckpointError::~CheckpointError() = default;
+
+void warn(const std::string&) {}
 
 }  // namespace composer
