@@ -11,6 +11,7 @@
 
 #include "composer/core/error.h"
 #include "composer/net/digest.h"
+#include "composer/net/plain_path.h"
 #include "composer/net/s3_store.h"
 #include "composer/util/new_file.h"
 #include "composer/util/write_all.h"
@@ -158,16 +159,6 @@ void sync_file(const fs::path& path) {
 }
 
 }  // namespace
-
-bool is_plain_path(std::string_view path) {
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t end = std::min(path.find('/', begin), path.size());
-    const std::string_view part = path.substr(begin, end - begin);
-    if (part.empty() || part == "." || part == "..") return false;
-    begin = end + 1;
-  }
-  return true;
-}
 
 std::optional<std::uint64_t> length_of(const HttpResponse& response) {
   const std::string text = response.header("content-length");

@@ -12,6 +12,7 @@
 #include "composer/core/error.h"
 #include "composer/net/aws.h"
 #include "composer/net/digest.h"
+#include "composer/net/plain_path.h"
 #include "composer/net/server_message.h"
 #include "composer/util/environment.h"
 #include "composer/util/random_text.h"

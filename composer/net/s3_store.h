@@ -9,9 +9,6 @@
 
 namespace composer::net {
 
-// Whether no part of the path is empty, "." or "..".
-bool is_plain_path(std::string_view path);
-
 // The Content-Length. If it is missing: nullopt for unknown, or HttpError with the file's URI.
 std::optional<std::uint64_t> length_of(const HttpResponse& response);
 std::uint64_t length_of(const HttpResponse& response, const std::string& uri);
