@@ -10,6 +10,7 @@
 #include "composer/core/error.h"
 #include "composer/core/option.h"
 #include "composer/data/batch_memory.h"
+#include "composer/data/buckets.h"
 #include "composer/data/seekable_loader.h"
 #include "composer/data/stack.h"
 
@@ -20,11 +21,12 @@ constexpr std::uint64_t kSample = 4;
 
 std::vector<Option<MapStyleOptions>> map_style_options() {
   using O = MapStyleOptions;
-  return all_options(option("batch_size", &O::batch_size).at_least(1), option("shuffle", &O::shuffle),
-                     option("seed", &O::seed), option("drop_last", &O::drop_last),
-                     option("num_workers", &O::num_workers).at_least(0),
-                     option("prefetch_factor", &O::prefetch_factor).at_least(1),
-                     part("collate", &O::collate, "a function"), option("pin_memory", &O::pin_memory));
+  return all_options(
+      option("batch_size", &O::batch_size).at_least(1), option("shuffle", &O::shuffle), option("seed", &O::seed),
+      option("drop_last", &O::drop_last), option("num_workers", &O::num_workers).at_least(0),
+      option("prefetch_factor", &O::prefetch_factor).at_least(1), part("collate", &O::collate, "a function"),
+      option("pin_memory", &O::pin_memory), part("lengths", &O::lengths, "a tensor"),
+      option("bucket_batches", &O::bucket_batches).from_to(1, 1 << 30));
 }
 
 class MapStyle {
@@ -129,12 +131,21 @@ std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options) 
   if (!source.get) throw ConfigError("map_style: the data set is null");
   options = checked("map_style", std::move(options), map_style_options());
   detail::check_pin_memory("map_style", options.pin_memory);
+  decltype(detail::SamplerOptions::arrange) arrange;
+  if (options.lengths.defined())
+    arrange = detail::buckets({.who = "map_style",
+                               .lengths = options.lengths,
+                               .samples = source.size,
+                               .batch_size = options.batch_size,
+                               .batches = options.bucket_batches,
+                               .shuffle = options.shuffle});
   auto sampler = std::make_shared<detail::Sampler>(detail::SamplerOptions{.who = "map_style",
                                                                           .samples = source.size,
                                                                           .batch_size = options.batch_size,
                                                                           .shuffle = options.shuffle,
                                                                           .seed = options.seed,
-                                                                          .drop_last = options.drop_last});
+                                                                          .drop_last = options.drop_last,
+                                                                          .arrange = std::move(arrange)});
   const detail::SeekableLoader::Ahead ahead{.threads = options.num_workers,
                                             .depth = options.num_workers * options.prefetch_factor};
   return std::make_shared<detail::SeekableLoader>(

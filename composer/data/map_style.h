@@ -32,6 +32,9 @@ struct MapStyleOptions {
   std::int64_t prefetch_factor = 2;        // number of batches per worker that are ready or being made
   std::function<Batch(std::vector<Sample>)> collate = {};  // unset: stack the tensors of each name
   bool pin_memory = false;  // page-locked batches, so that copies to a GPU do not block the host; requires CUDA
+  // [samples]: lengths of the samples; those of like length share a batch. Undefined: the order does not depend on them
+  at::Tensor lengths = {};
+  std::int64_t bucket_batches = 100;  // batches that are sorted by length together; more: less padding, less random
 };
 
 // Samples by index. With workers, `get` and `collate` are called from several threads at once.

@@ -1,6 +1,7 @@
 #include "composer/data/sampler.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "composer/core/error.h"
@@ -27,8 +28,8 @@ Sampler::Order shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t e
 
 }  // namespace
 
-Sampler::Sampler(SamplerOptions options) : options_(options) {
-  const auto& [who, samples, batch_size, shuffle, seed, drop_last, rank, world_size, shards] = options_;
+Sampler::Sampler(SamplerOptions options) : options_(std::move(options)) {
+  const auto& [who, samples, batch_size, shuffle, seed, drop_last, rank, world_size, shards, arrange] = options_;
   if (samples < 1) throw DataError(who, ": the data has no samples");
   batches_ = samples / batch_size + (!drop_last && samples % batch_size > 0);
   if (batches_ == 0)
@@ -79,7 +80,7 @@ Sampler::Span Sampler::span_of_all(std::int64_t batch) const {
 }
 
 std::shared_ptr<const Sampler::Order> Sampler::order(std::int64_t epoch) const {
-  if (!options_.shuffle) return nullptr;
+  if (!options_.shuffle && !options_.arrange) return nullptr;
   const std::lock_guard lock(mutex_);
   if (const auto found = std::ranges::find(known_, epoch, &Known::epoch); found != known_.end()) {
     if (found - known_.begin() >= static_cast<std::ptrdiff_t>(kLeastKnown)) since_use_ = 0;
@@ -93,8 +94,20 @@ std::shared_ptr<const Sampler::Order> Sampler::order(std::int64_t epoch) const {
     most_ = kLeastKnown;
   }
   drop_beyond(most_ - 1);
-  known_.insert(known_.begin(), {epoch, std::make_shared<const Order>(shuffled(options_.samples, seed(), epoch))});
+  known_.insert(known_.begin(), {epoch, std::make_shared<const Order>(new_order(epoch))});
   return known_.front().order;
+}
+
+Sampler::Order Sampler::new_order(std::int64_t epoch) const {
+  Order order;
+  if (options_.shuffle) {
+    order = shuffled(options_.samples, seed(), epoch);
+  } else {
+    order.resize(static_cast<std::size_t>(options_.samples));
+    std::iota(order.begin(), order.end(), 0);
+  }
+  if (options_.arrange) options_.arrange(order, seed(), epoch);
+  return order;
 }
 
 void Sampler::drop_beyond(std::size_t kept) const {

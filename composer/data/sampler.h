@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,8 @@ struct SamplerOptions {
   std::optional<std::uint64_t> seed;
   bool drop_last = false;
   std::int64_t rank = 0, world_size = 1, shards = 0;  // span() is this rank's slice of each batch, as in rank_slice()
+  // Changes the order of an epoch, in the same way each time.
+  std::function<void(std::vector<std::int64_t>& order, std::uint64_t seed, std::int64_t epoch)> arrange = {};
 };
 
 // Determines which samples are in which batch of which epoch. Thread-safe, except for set_default_seed().
@@ -60,6 +63,7 @@ class Sampler {
     std::int64_t epoch;
     std::shared_ptr<const Order> order;
   };
+  Order new_order(std::int64_t epoch) const;
   void drop_beyond(std::size_t kept) const;
 
   mutable std::mutex mutex_;                   // guards the members below

@@ -11,16 +11,20 @@
 #include <string>
 
 using Target = int(const std::uint8_t* data, std::size_t size);
-extern "C" Target fuzz_answers, fuzz_image, fuzz_json, fuzz_manifest, fuzz_pickle, fuzz_pt, fuzz_safetensors, fuzz_zip;
+#define TARGET(name) extern "C" Target fuzz_##name;
+#include "fuzz_targets.inc"
+#undef TARGET
 
 namespace {
 
 constexpr struct {
   const char* name;
   Target* target;
-} kTargets[] = {{"answers", fuzz_answers},         {"image", fuzz_image},   {"json", fuzz_json},
-                {"manifest", fuzz_manifest},       {"pickle", fuzz_pickle}, {"pt", fuzz_pt},
-                {"safetensors", fuzz_safetensors}, {"zip", fuzz_zip}};
+} kTargets[] = {
+#define TARGET(name) {#name, fuzz_##name},
+#include "fuzz_targets.inc"
+#undef TARGET
+};
 constexpr int kCopies = 300;  // of each input
 
 std::string damaged(std::string bytes, std::mt19937& random) {

@@ -1,0 +1,72 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "composer/core/export.h"
+#include "composer/data/text/split_rule.h"
+#include "composer/data/text/tokenizer.h"
+
+namespace composer::data {
+
+namespace detail {
+class Bpe;
+struct BpeParts;
+}  // namespace detail
+
+struct BpeOptions {
+  SplitRule split = SplitRule::GPT2;
+  // Tokens that are no text, with their numbers. "<|endoftext|>" of a vocab.json is one without being named here.
+  std::map<std::string, std::int64_t> special_tokens = {};
+  bool special_in_text = false;  // whether a special token that a text spells is encoded as this token, not as text
+};
+
+struct BpeTrainOptions {
+  std::int64_t size = 0;           // required: number of tokens, at least 256; fewer if pairs do not suffice
+  std::int64_t min_frequency = 2;  // pairs that are rarer are not merged
+  SplitRule split = SplitRule::GPT2;
+  std::vector<std::string> special_tokens = {"<|endoftext|>"};  // get the last numbers
+};
+
+// The byte-level byte-pair encoding of GPT-2: it encodes every text, also one that is not UTF-8, and decodes it to the
+// same bytes. Copies share the vocabulary.
+class COMPOSER_EXPORT BpeTokenizer final : public Tokenizer {
+ public:
+  BpeTokenizer();  // without a vocabulary, to be loaded
+  // Reads the two files of GPT-2 and its successors: vocab.json (encoder.json) and merges.txt (vocab.bpe). Throws
+  // DataError for files that are damaged or do not belong together.
+  BpeTokenizer(const std::filesystem::path& vocabulary, const std::filesystem::path& merges, BpeOptions options = {});
+  // Reads a file of tiktoken's, such as cl100k_base.tiktoken.
+  static BpeTokenizer tiktoken(const std::filesystem::path& file, BpeOptions options = {});
+  // Finds the pairs that are the most frequent in a text. Takes a second for about 5 MB.
+  static BpeTokenizer train(std::string_view text, BpeTrainOptions options);
+  ~BpeTokenizer() override;
+
+  // Writes vocab.json and merges.txt into the folder, which other programs read, too.
+  void save(const std::filesystem::path& folder) const;
+  // The number of a token, special or not. Throws ConfigError if there is none.
+  std::int64_t token(std::string_view text) const;
+
+  std::string name() const override { return "bpe"; }
+  std::int64_t size() const override;
+  void append(std::string_view text, std::vector<std::int64_t>& tokens) const override;
+  std::string decode(std::span<const std::int64_t> tokens) const override;
+  std::size_t last_border(std::string_view text) const override;
+  void visit_state(StateVisitor& visit) override;
+
+ private:
+  BpeTokenizer(detail::BpeParts parts, const std::string& name, BpeOptions options);
+  void put(detail::BpeParts parts, const std::string& name, const BpeOptions& options);
+  const detail::Bpe& bpe() const;
+
+  std::shared_ptr<const detail::Bpe> bpe_;
+  bool special_in_text_ = false;
+};
+
+}  // namespace composer::data
