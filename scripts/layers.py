@@ -33,7 +33,7 @@ MAY_KNOW = {
     "remote": GROUND + ["net", "formats", "checkpoint"],
     "tuning": GROUND + ["device", "kernels", "metrics", "data", "optim", "step"],
     "trainer": GROUND + ["net", "device", "kernels", "formats", "metrics", "data", "optim", "models", "checkpoint", "remote", "step", "tuning", "dist"],
-    "callbacks": GROUND + ["device", "formats", "metrics", "data", "optim", "surgery", "checkpoint", "dist", "profiler"],
+    "callbacks": GROUND + ["device", "formats", "metrics", "data", "optim", "surgery", "models", "checkpoint", "dist", "profiler"],
     "algorithms": GROUND + ["net", "formats", "metrics", "data", "optim", "surgery", "dist"],
     "loggers": GROUND + ["metrics", "dist", "net"],
     "profiler": GROUND,

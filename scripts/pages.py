@@ -16,7 +16,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 docs = root / 'docs'
 
 TABLES = {'InMemoryOptions': ('data/in_memory.h', 'data.md'), 'MapStyleOptions': ('data/map_style.h', 'data.md'),
-          'FindLrOptions': ('trainer/lr_finder.h', 'schedules.md'), 
+          'FindLrOptions': ('trainer/lr_finder.h', 'schedules.md'), 'GenerateOptions': ('models/generate.h', 'models.md'),
           'TokenWindowOptions': ('data/text/token_file.h', 'data/text.md'), 'PadCollateOptions': ('data/text/pad_collate.h', 'data/text.md'),
           'BpeTrainOptions': ('data/text/bpe_tokenizer.h', 'data/text.md')}
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h

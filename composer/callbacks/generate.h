@@ -23,8 +23,9 @@ struct GenerateOptions {
   // 0: takes the likeliest token. > 0: draws a token from the probabilities of logits / temperature.
   double temperature = 0;
   std::int64_t top_k = 0;      // >= 0; draws from the top_k likeliest tokens; 0: from all
+  double top_p = 1;            // 0 to 1; draws from the likeliest tokens that together have this probability
   TokenList stop_tokens = {};  // end a text, and are not part of it
-  // >= 0; maximum number of tokens that the model takes, the last ones of a text; 0: no limit.
+  // >= 0; maximum number of tokens that the model takes, the last ones of a text; 0: what the model says, or no limit.
   std::int64_t context = 0;
   std::string input_key = "input_ids";
   std::function<std::string(const TokenList&)> to_text = {};  // unset: "1 2 3"
@@ -32,7 +33,7 @@ struct GenerateOptions {
 
 // Lets a causal language model continue prompts, and logs the table "generations" with the columns "prompt" and
 // "generation". The model takes int64 [N, T] and its first output is logits [N, T, vocabulary]. The logits at a
-// position must depend only on the tokens up to it, because shorter prompts are padded at their end. The model runs in
+// position must depend only on the tokens up to it. Texts are those of models::generate(). The model runs in
 // evaluation mode, with the weights of evaluations and with random numbers that depend only on the seed and the batch,
 // so training is not affected. Only rank 0 generates. Throws ConfigError from the constructor, and DataError for
 // outputs of another shape.

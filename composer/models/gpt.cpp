@@ -1,6 +1,8 @@
 #include "composer/models/gpt.h"
 
 #include <cmath>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/option.h"
+#include "composer/models/incremental_decoder.h"
 #include "composer/models/language_model.h"
 #include "composer/surgery/feed_forward.h"
 #include "composer/surgery/layer.h"
@@ -27,6 +30,12 @@ using torch::nn::Linear;
 
 LayerNorm gpt_layer_norm(std::int64_t width) { return LayerNorm(torch::nn::LayerNormOptions({width})); }
 
+// The keys and values of the tokens that one attention has seen, [N, heads, capacity, width / heads]; undefined: of
+// none.
+struct KeptTokens {
+  at::Tensor keys, values;
+};
+
 class GptAttention : public torch::nn::Module {
  public:
   // `bias` is the model's; empty unless it replaces the learned positions.
@@ -37,16 +46,38 @@ class GptAttention : public torch::nn::Module {
         c_proj_(this, "c_proj", Linear(options.width, options.width)) {}
 
   at::Tensor forward(const at::Tensor& x) {
-    const std::int64_t samples = x.size(0), tokens = x.size(1), width = x.size(2);
-    const at::Tensor all = c_attn_(x).view({samples, tokens, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
+    const at::Tensor all = queries_keys_values(x);
     std::optional<at::Tensor> bias;
-    if (*bias_) bias = (*bias_)(tokens, all);
-    const at::Tensor y =
-        at::scaled_dot_product_attention(all[0], all[1], all[2], bias, /*dropout_p=*/0, /*is_causal=*/!bias);
-    return c_proj_(y.transpose(1, 2).reshape({samples, tokens, width}));
+    if (*bias_) bias = (*bias_)(x.size(1), all);
+    return output(x, at::scaled_dot_product_attention(all[0], all[1], all[2], bias, /*dropout_p=*/0,
+                                                      /*is_causal=*/!bias));
+  }
+
+  // Attention of the tokens of `x` to the `before` tokens that were seen, and to each other.
+  at::Tensor append(const at::Tensor& x, KeptTokens& kept, std::int64_t before, std::int64_t capacity,
+                    const std::optional<at::Tensor>& mask) {
+    const at::Tensor all = queries_keys_values(x);
+    const std::int64_t tokens = x.size(1);
+    if (!kept.keys.defined()) {
+      kept.keys = at::empty({x.size(0), heads_, capacity, x.size(2) / heads_}, all.options());
+      kept.values = at::empty_like(kept.keys);
+    }
+    kept.keys.narrow(2, before, tokens).copy_(all[1]);
+    kept.values.narrow(2, before, tokens).copy_(all[2]);
+    const bool is_causal = !mask && before == 0;  // one token after others sees all of them
+    return output(x, at::scaled_dot_product_attention(all[0], kept.keys.narrow(2, 0, before + tokens),
+                                                      kept.values.narrow(2, 0, before + tokens), mask,
+                                                      /*dropout_p=*/0, is_causal));
   }
 
  private:
+  at::Tensor queries_keys_values(const at::Tensor& x) const {
+    return c_attn_(x).view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_}).permute({2, 0, 3, 1, 4});
+  }
+  at::Tensor output(const at::Tensor& x, const at::Tensor& y) const {
+    return c_proj_(y.transpose(1, 2).reshape(x.sizes()));
+  }
+
   std::int64_t heads_;
   const PositionBias* bias_;
   Layer c_attn_, c_proj_;
@@ -77,11 +108,19 @@ class GptBlock : public torch::nn::Module {
     return x + mlp_(ln_2_(x));
   }
 
+  // Null if it was replaced.
+  GptAttention* attention() const { return attn_->as<GptAttention>(); }
+  at::Tensor append(at::Tensor x, KeptTokens& kept, std::int64_t before, std::int64_t capacity,
+                    const std::optional<at::Tensor>& mask) {
+    x = x + attention()->append(ln_1_(x), kept, before, capacity, mask);
+    return x + mlp_(ln_2_(x));
+  }
+
  private:
   Layer ln_1_, attn_, ln_2_, mlp_;
 };
 
-class Gpt : public torch::nn::Module, public LearnsPositions {
+class Gpt : public torch::nn::Module, public LearnsPositions, public IncrementalDecoder {
  public:
   explicit Gpt(const GptOptions& options)
       : heads_(options.heads),
@@ -109,9 +148,11 @@ class Gpt : public torch::nn::Module, public LearnsPositions {
     at::Tensor x = wte_->forward(tokens);
     if (wpe_) x = x + wpe_->weight.narrow(0, 0, tokens.size(1));
     for (const Layer& block : blocks_) x = block(x);
-    x = ln_f_(x);
-    return lm_head_ ? lm_head_(x) : at::linear(x, wte_->weight);
+    return head(x);
   }
+
+  std::int64_t max_tokens() const override { return longest_; }
+  std::unique_ptr<Texts> begin(std::int64_t texts, std::int64_t capacity, const at::Tensor& padding) override;
 
   std::int64_t attention_heads() const override { return heads_; }
   bool is_causal() const override { return true; }
@@ -140,12 +181,95 @@ class Gpt : public torch::nn::Module, public LearnsPositions {
     }
   }
 
+  class GptTexts;
+
+  at::Tensor head(const at::Tensor& x) {
+    const at::Tensor y = ln_f_(x);
+    return lm_head_ ? lm_head_(y) : at::linear(y, wte_->weight);
+  }
+
   std::int64_t heads_, longest_;
   PositionBias bias_;  // empty: positions are learned
   torch::nn::Embedding wte_, wpe_;
   std::vector<Layer> blocks_;
   Layer ln_f_, lm_head_;
 };
+
+class Gpt::GptTexts final : public IncrementalDecoder::Texts {
+ public:
+  GptTexts(Gpt& gpt, std::vector<GptBlock*> blocks, std::int64_t capacity, at::Tensor padding)
+      : gpt_(gpt),
+        blocks_(std::move(blocks)),
+        kept_(blocks_.size()),
+        capacity_(capacity),
+        padding_(std::move(padding)) {}
+
+  at::Tensor append(const at::Tensor& tokens) override {
+    const std::int64_t count = tokens.size(1);
+    if (seen_ + count > capacity_)
+      throw DataError("gpt: texts of ", seen_, " tokens have no room for ", count, "; their capacity is ", capacity_);
+    at::Tensor x = gpt_.wte_->forward(tokens);
+    if (gpt_.wpe_) x = x + positions(count);
+    const std::optional<at::Tensor> allowed = mask(x, count);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i]->append(x, kept_[i], seen_, capacity_, allowed);
+    seen_ += count;
+    return gpt_.head(x.narrow(1, count - 1, 1)).squeeze(1);
+  }
+
+ private:
+  at::Tensor positions(std::int64_t count) const {
+    if (!padding_.defined()) return gpt_.wpe_->weight.narrow(0, seen_, count);
+    return gpt_.wpe_->forward((columns(seen_, count) - padding_.unsqueeze(1)).clamp_min(0));
+  }
+  at::Tensor columns(std::int64_t first, std::int64_t count) const {
+    return at::arange(first, first + count,
+                      padding_.defined() ? padding_.options() : gpt_.wte_->weight.options().dtype(at::kLong));
+  }
+
+  // What is added to scores [N, heads, count, seen_ + count]; empty if is_causal, or one token that sees all others,
+  // says enough.
+  std::optional<at::Tensor> mask(const at::Tensor& like, std::int64_t count) {
+    const std::int64_t all = seen_ + count;
+    at::Tensor sum;
+    if (gpt_.bias_) {
+      if (!bias_.defined()) bias_ = gpt_.bias_(capacity_, like);
+      sum = bias_.narrow(2, seen_, count).narrow(3, 0, all);
+    } else if (!padding_.defined() && (count == 1 || seen_ == 0)) {
+      return std::nullopt;
+    } else {
+      sum = hidden(like, columns(0, all).unsqueeze(0) > columns(seen_, count).unsqueeze(1));
+    }
+    if (padding_.defined()) {
+      // Padding sees itself, because scores that are all -inf would give NaN.
+      const at::Tensor keys = columns(0, all).view({1, 1, 1, all});
+      sum =
+          sum +
+          hidden(
+              like,
+              (keys < padding_.view({-1, 1, 1, 1})).logical_and(keys != columns(seen_, count).view({1, 1, count, 1})));
+    }
+    return sum;
+  }
+  static at::Tensor hidden(const at::Tensor& like, const at::Tensor& where) {
+    return at::zeros(where.sizes(), like.options()).masked_fill_(where, -std::numeric_limits<double>::infinity());
+  }
+
+  Gpt& gpt_;
+  std::vector<GptBlock*> blocks_;
+  std::vector<KeptTokens> kept_;
+  std::int64_t capacity_, seen_ = 0;
+  at::Tensor padding_;  // [N]; undefined: none
+  at::Tensor bias_;     // of the capacity, if the model has one
+};
+
+std::unique_ptr<IncrementalDecoder::Texts> Gpt::begin(std::int64_t, std::int64_t capacity, const at::Tensor& padding) {
+  std::vector<GptBlock*> blocks;
+  for (const Layer& layer : blocks_) {
+    blocks.push_back(layer->as<GptBlock>());
+    if (!blocks.back() || !blocks.back()->attention()) return nullptr;
+  }
+  return std::make_unique<GptTexts>(*this, std::move(blocks), capacity, padding);
+}
 
 std::vector<Option<GptOptions>> gpt_options() {
   using O = GptOptions;
