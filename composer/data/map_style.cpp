@@ -11,6 +11,7 @@
 #include "composer/core/option.h"
 #include "composer/data/batch_memory.h"
 #include "composer/data/buckets.h"
+#include "composer/data/indexed_loader.h"
 #include "composer/data/seekable_loader.h"
 #include "composer/data/stack.h"
 
@@ -31,7 +32,7 @@ std::vector<Option<MapStyleOptions>> map_style_options() {
 
 class MapStyle {
  public:
-  MapStyle(SampleSource source, MapStyleOptions options, std::shared_ptr<const detail::Sampler> sampler)
+  MapStyle(detail::IndexedSource source, MapStyleOptions options, std::shared_ptr<const detail::Sampler> sampler)
       : source_(std::move(source)),
         options_(std::move(options)),
         sampler_(std::move(sampler)),
@@ -47,7 +48,7 @@ class MapStyle {
   Batch empty(std::int64_t epoch, std::int64_t batch);
   void remember(const Batch& batch);
 
-  SampleSource source_;
+  detail::IndexedSource source_;
   MapStyleOptions options_;
   std::shared_ptr<const detail::Sampler> sampler_;
   detail::Stack stack_;
@@ -89,30 +90,27 @@ void MapStyle::remember(const Batch& batch) {
 
 Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::Sampler::Span span,
                      const detail::StillWanted& wanted) {
-  const auto [from, count] = span;
-  const std::shared_ptr<const detail::Sampler::Order> order = sampler_->order(epoch);
-  std::vector<std::int64_t> indices;
+  const std::vector<std::int64_t> indices = sampler_->indices(epoch, span);
+  if (source_.before) source_.before(sampler_->seed(), epoch, span, indices, wanted);
   std::vector<Sample> samples;
-  indices.reserve(static_cast<std::size_t>(count));
-  samples.reserve(static_cast<std::size_t>(count));
-  for (std::int64_t i = from; i < from + count; ++i) {
+  samples.reserve(indices.size());
+  for (const std::int64_t index : indices) {
     if (!wanted()) return {};
-    indices.push_back(order ? (*order)[static_cast<std::size_t>(i)] : i);
-    samples.push_back(get(indices.back(), epoch, batch));
+    samples.push_back(get(index, epoch, batch));
   }
   try {
     return collate(std::move(samples), indices);
   } catch (...) {
-    std::throw_with_nested(DataError("map_style: collating batch ", batch, " of epoch ", epoch, " failed"));
+    std::throw_with_nested(DataError(source_.who, ": collating batch ", batch, " of epoch ", epoch, " failed"));
   }
 }
 
 Sample MapStyle::get(std::int64_t index, std::int64_t epoch, std::int64_t batch) const {
   try {
-    return source_.get(index, RandomStream(hash64(sampler_->seed(), kSample, epoch, index)));
+    return source_.samples.get(index, RandomStream(hash64(sampler_->seed(), kSample, epoch, index)));
   } catch (...) {
     std::throw_with_nested(
-        DataError("map_style: getting sample ", index, " for batch ", batch, " of epoch ", epoch, " failed"));
+        DataError(source_.who, ": getting sample ", index, " for batch ", batch, " of epoch ", epoch, " failed"));
   }
 }
 
@@ -126,6 +124,23 @@ Batch MapStyle::collate(std::vector<Sample> samples, std::span<const std::int64_
 }
 
 }  // namespace
+
+namespace detail {
+
+std::shared_ptr<Loader> indexed_loader(IndexedSource source, MapStyleOptions options,
+                                       std::shared_ptr<Sampler> sampler) {
+  const SeekableLoader::Ahead ahead{.threads = options.num_workers,
+                                    .depth = options.num_workers * options.prefetch_factor};
+  return std::make_shared<SeekableLoader>(
+      std::move(sampler), ahead, [source = std::move(source), options = std::move(options)](const auto& batches) {
+        const auto maker = std::make_shared<MapStyle>(source, options, batches);
+        return [maker](std::int64_t epoch, std::int64_t batch, StillWanted wanted) {
+          return maker->make(epoch, batch, wanted);
+        };
+      });
+}
+
+}  // namespace detail
 
 std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options) {
   if (!source.get) throw ConfigError("map_style: the data set is null");
@@ -146,15 +161,8 @@ std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options) 
                                                                           .seed = options.seed,
                                                                           .drop_last = options.drop_last,
                                                                           .arrange = std::move(arrange)});
-  const detail::SeekableLoader::Ahead ahead{.threads = options.num_workers,
-                                            .depth = options.num_workers * options.prefetch_factor};
-  return std::make_shared<detail::SeekableLoader>(
-      std::move(sampler), ahead, [source = std::move(source), options = std::move(options)](const auto& batches) {
-        const auto maker = std::make_shared<MapStyle>(source, options, batches);
-        return [maker](std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted) {
-          return maker->make(epoch, batch, wanted);
-        };
-      });
+  return detail::indexed_loader({.who = "map_style", .samples = std::move(source)}, std::move(options),
+                                std::move(sampler));
 }
 
 }  // namespace composer::data

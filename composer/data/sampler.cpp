@@ -29,7 +29,7 @@ Sampler::Order shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t e
 }  // namespace
 
 Sampler::Sampler(SamplerOptions options) : options_(std::move(options)) {
-  const auto& [who, samples, batch_size, shuffle, seed, drop_last, rank, world_size, shards, arrange] = options_;
+  const auto& [who, samples, batch_size, shuffle, seed, drop_last, rank, world_size, shards, arrange, part] = options_;
   if (samples < 1) throw DataError(who, ": the data has no samples");
   batches_ = samples / batch_size + (!drop_last && samples % batch_size > 0);
   if (batches_ == 0)
@@ -77,6 +77,15 @@ Sampler::Span Sampler::span(std::int64_t batch) const {
 Sampler::Span Sampler::span_of_all(std::int64_t batch) const {
   const std::int64_t from = batch * options_.batch_size;
   return {from, std::min(options_.batch_size, options_.samples - from)};
+}
+
+std::vector<std::int64_t> Sampler::indices(std::int64_t epoch, Span span) const {
+  if (options_.part) return options_.part(seed(), epoch, span.from, span.count);
+  const std::shared_ptr<const Order> known = order(epoch);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(span.count));
+  for (std::int64_t i = 0; i < span.count; ++i)
+    all[static_cast<std::size_t>(i)] = known ? (*known)[static_cast<std::size_t>(span.from + i)] : span.from + i;
+  return all;
 }
 
 std::shared_ptr<const Sampler::Order> Sampler::order(std::int64_t epoch) const {

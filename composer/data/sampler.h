@@ -17,6 +17,9 @@ struct SamplerOptions {
   std::int64_t rank = 0, world_size = 1, shards = 0;  // span() is this rank's slice of each batch, as in rank_slice()
   // Changes the order of an epoch, in the same way each time.
   std::function<void(std::vector<std::int64_t>& order, std::uint64_t seed, std::int64_t epoch)> arrange = {};
+  // Another order than the sampler's own: returns the samples at places [from, from + count) of the epoch. Thread-safe.
+  using Part = std::vector<std::int64_t>(std::uint64_t seed, std::int64_t epoch, std::int64_t from, std::int64_t count);
+  std::function<Part> part = {};
 };
 
 // Determines which samples are in which batch of which epoch. Thread-safe, except for set_default_seed().
@@ -49,9 +52,11 @@ class Sampler {
   Span span(std::int64_t batch) const;
   // The part of the epoch's order that a batch covers, over all ranks. Never empty.
   Span span_of_all(std::int64_t batch) const;
-  // The order of an epoch's samples; nullptr means 0, 1, 2... The last two requested epochs are cached, because batches
-  // of the next epoch are prepared while the last ones of the current epoch are still being made. Up to 16 epochs are
-  // cached while readers at different epochs request them in turn.
+  // The samples of a part of the epoch's order.
+  std::vector<std::int64_t> indices(std::int64_t epoch, Span span) const;
+  // The order of an epoch's samples; nullptr means 0, 1, 2... Not with `part`. The last two requested epochs are
+  // cached, because batches of the next epoch are prepared while the last ones of the current epoch are still being
+  // made. Up to 16 epochs are cached while readers at different epochs request them in turn.
   std::shared_ptr<const Order> order(std::int64_t epoch) const;
 
  private:

@@ -44,12 +44,7 @@ void SeekableLoader::set_default_seed(std::uint64_t seed) {
 
 std::vector<std::int64_t> SeekableLoader::sample_indices(std::int64_t epoch, std::int64_t batch) const {
   sampler_->check(epoch, batch);
-  const auto [from, count] = sampler_->span(batch);
-  const std::shared_ptr<const Sampler::Order> order = sampler_->order(epoch);
-  std::vector<std::int64_t> indices(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i)
-    indices[static_cast<std::size_t>(i)] = order ? (*order)[static_cast<std::size_t>(from + i)] : from + i;
-  return indices;
+  return sampler_->indices(epoch, sampler_->span(batch));
 }
 
 void SeekableLoader::seek(std::int64_t epoch, std::int64_t batch) {
