@@ -48,13 +48,14 @@ declare -A seen_by=(
   [nlohmann-json3-dev]=/usr/include/nlohmann/json.hpp [libcli11-dev]=/usr/include/CLI/CLI.hpp
   [zlib1g-dev]=/usr/include/zlib.h [libpng-dev]=/usr/include/png.h
   [libjpeg-dev]=/usr/include/jpeglib.h [libjpeg62-turbo-dev]=/usr/include/jpeglib.h [libgif-dev]=/usr/include/gif_lib.h
+  [libzstd-dev]=/usr/include/zstd.h
   [libcurl4-openssl-dev]=/usr/include/x86_64-linux-gnu/curl/curl.h [libssl-dev]=/usr/include/openssl/evp.h
   [libxxhash-dev]=/usr/include/xxhash.h
   [doctest-dev]=/usr/include/doctest/doctest.h
   [python3-torch]=/usr/lib/python3/dist-packages/torch
   [dataset-fashion-mnist]=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 )
-to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libpng-dev libjpeg-dev libgif-dev libcurl4-openssl-dev libssl-dev libxxhash-dev libcli11-dev)  # the library and its programs
+to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libpng-dev libjpeg-dev libgif-dev libzstd-dev libcurl4-openssl-dev libssl-dev libxxhash-dev libcli11-dev)  # the library and its programs
 to_test=(lld doctest-dev python3)                                                  # and the tests
 
 # need PACKAGE...: installs those that are missing, or says how to.

@@ -15,15 +15,24 @@ argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescrip
 root = pathlib.Path(__file__).resolve().parent.parent
 docs = root / 'docs'
 
-TABLES = {'InMemoryOptions': ('data/in_memory.h', 'data.md'), 'MapStyleOptions': ('data/map_style.h', 'data.md'),
-          'FindLrOptions': ('trainer/lr_finder.h', 'schedules.md'), 'GenerateOptions': ('models/generate.h', 'models.md'),
-          'TokenWindowOptions': ('data/text/token_file.h', 'data/text.md'), 'PadCollateOptions': ('data/text/pad_collate.h', 'data/text.md'),
-          'BpeTrainOptions': ('data/text/bpe_tokenizer.h', 'data/text.md')}
+TABLES = {
+    'InMemoryOptions': ('data/in_memory.h', 'data.md'),
+    'MapStyleOptions': ('data/map_style.h', 'data.md'),
+    'FindLrOptions': ('trainer/lr_finder.h', 'schedules.md'),
+    'GenerateOptions': ('models/generate.h', 'models.md'),
+    'TokenWindowOptions': ('data/text/token_file.h', 'data/text.md'),
+    'PadCollateOptions': ('data/text/pad_collate.h', 'data/text.md'),
+    'BpeTrainOptions': ('data/text/bpe_tokenizer.h', 'data/text.md'),
+    'StreamingOptions': ('data/mds/streaming_dataset.h', 'data/streaming.md'),
+    'StreamingLoaderOptions': ('data/mds/streaming_dataset.h', 'data/streaming.md'),
+    'MdsWriterOptions': ('data/mds/mds_writer.h', 'data/streaming.md'),
+}
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
 # But for space and comments, each other C++ block of these pages is a part of one of these sources...
-PAGES = ['trainer.md', 'callbacks/writing.md', 'loggers/writing.md']
+PAGES = ['trainer.md', 'data/streaming.md', 'callbacks/writing.md', 'loggers/writing.md']
 SOURCES = ['tests/trainer/trainer_page_test.cpp', 'examples/own_loop.cpp', 'examples/own_parts.cpp',
            'tests/package/own_algorithms.cpp', 'tests/models/own_transformer_test.cpp',
+           'tests/data/mds/page_test.cpp',
            'tests/step/part_weights_test.cpp']
 # ... and so are the blocks of others that begin like this.
 BLOCKS = {'algorithms/writing.md': ['class NoisyInputs', 'struct Line', 'struct Scaled', 'struct ScaleOptions', 'const Registry'], 'data.md': ['const Batch samples', 'class Surface'],

@@ -98,7 +98,9 @@ class GzipFile final : public ByteStream {
 
 std::unique_ptr<ByteStream> open_bytes(const fs::path& file) {
   if (file.extension() == ".gz") return std::make_unique<GzipFile>(file);
-  return std::make_unique<PlainFile>(file);
+  return open_raw_bytes(file);
 }
+
+std::unique_ptr<ByteStream> open_raw_bytes(const fs::path& file) { return std::make_unique<PlainFile>(file); }
 
 }  // namespace composer::data::detail

@@ -18,5 +18,7 @@ class ByteStream {
 
 // Decompresses if the name ends in .gz. Throws DataError if the file cannot be opened.
 std::unique_ptr<ByteStream> open_bytes(const std::filesystem::path& file);
+// Never decompresses.
+std::unique_ptr<ByteStream> open_raw_bytes(const std::filesystem::path& file);
 
 }  // namespace composer::data::detail
