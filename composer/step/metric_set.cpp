@@ -54,8 +54,12 @@ MetricSet::MetricSet(const Metrics& metrics, std::string label, const std::optio
       if (other.name == name)
         throw ConfigError("metrics of ", label_, ": two are called ", name, "; give one of them another name");
     list_.push_back({metric->fresh(), name, join("metrics/", label_, "/", name)});
-    if (!list_.back().metric)
-      throw ConfigError("metrics of ", label_, ": fresh() of ", name, " returned a null pointer");
+    Entry& entry = list_.back();
+    if (!entry.metric) throw ConfigError("metrics of ", label_, ": fresh() of ", name, " returned a null pointer");
+    entry.several = dynamic_cast<const HasSeveralValues*>(entry.metric.get());
+    if (!entry.several) continue;
+    for (const std::string& value : entry.several->value_names())
+      entry.values.push_back({join(name, '/', value), join(entry.key, '/', value)});
   }
 }
 
@@ -63,23 +67,34 @@ void MetricSet::check_have_sums() const {
   for (const Entry& entry : list_) MetricSums::check(*entry.metric);
 }
 
-std::vector<at::Tensor> MetricSet::kept() const {
-  std::vector<at::Tensor> kept;
-  for (const Entry& entry : list_)
+MetricSet::Kept MetricSet::kept() const {
+  Kept kept;
+  for (const Entry& entry : list_) {
     entry.metric->visit_sums(
-        [&](std::string_view, at::Tensor& sum) { kept.push_back(sum.defined() ? sum.clone() : at::Tensor()); });
+        [&](std::string_view, at::Tensor& sum) { kept.sums.push_back(sum.defined() ? sum.clone() : at::Tensor()); });
+    if (auto* keeper = dynamic_cast<KeepsRows*>(entry.metric.get()))
+      keeper->visit_rows([&](std::string_view, std::vector<at::Tensor>& rows) { kept.rows.push_back(rows); });
+  }
   return kept;
 }
 
-void MetricSet::restore(const std::vector<at::Tensor>& kept) {
-  auto next = kept.begin();
-  for (const Entry& entry : list_) entry.metric->visit_sums([&](std::string_view, at::Tensor& sum) { sum = *next++; });
+void MetricSet::restore(const Kept& kept) {
+  auto next_sum = kept.sums.begin();
+  auto next_rows = kept.rows.begin();
+  for (const Entry& entry : list_) {
+    entry.metric->visit_sums([&](std::string_view, at::Tensor& sum) { sum = *next_sum++; });
+    if (auto* keeper = dynamic_cast<KeepsRows*>(entry.metric.get()))
+      keeper->visit_rows([&](std::string_view, std::vector<at::Tensor>& rows) { rows = *next_rows++; });
+  }
 }
 
 std::vector<std::string> MetricSet::names() const {
   std::vector<std::string> names;
   names.reserve(list_.size());
-  for (const Entry& entry : list_) names.push_back(entry.name);
+  for (const Entry& entry : list_) {
+    names.push_back(entry.name);
+    for (const Value& value : entry.values) names.push_back(value.name);
+  }
   return names;
 }
 
@@ -96,12 +111,16 @@ StateDict MetricSet::local_hparams() const {
 
 FitOutline::Source MetricSet::source() const {
   FitOutline::Source source{.label = label_, .metrics = names()};
-  for (const Entry& entry : list_) source.better.push_back(entry.metric->better());
+  for (const Entry& entry : list_)
+    source.better.insert(source.better.end(), 1 + entry.values.size(), entry.metric->better());
   return source;
 }
 
 void MetricSet::declare(State& state) const {
-  for (const Entry& entry : list_) state.metrics.declare(label_, entry.name, entry.metric->better());
+  for (const Entry& entry : list_) {
+    state.metrics.declare(label_, entry.name, entry.metric->better());
+    for (const Value& value : entry.values) state.metrics.declare(label_, value.name, entry.metric->better());
+  }
 }
 
 void MetricSet::reset() {
@@ -117,12 +136,17 @@ void MetricSet::update(Model& model, const Batch& batch, const Outputs& outputs)
 void MetricSet::report(State& state, Logger& logger, bool keep_if_empty, dist::World* world) {
   if (list_.empty()) return;
   const bool updated = std::exchange(updated_, false);
-  if (!world) return compute(state, logger, keep_if_empty && !updated);
+  if (!world) {
+    compute(state, logger, keep_if_empty && !updated);
+    if (updated && !keep_if_empty) log_content(logger);
+    return;
+  }
   std::vector<std::shared_ptr<Metric>> metrics;
   metrics.reserve(list_.size());
   for (const Entry& entry : list_) metrics.push_back(entry.metric);
   const MetricSums::OverRanks all(sums_, *world, metrics, updated, state.device);
   compute(state, logger, keep_if_empty && !all.updated());
+  if (all.updated() && !keep_if_empty) log_content(logger);
 }
 
 void MetricSet::compute(State& state, Logger& logger, bool keep) {
@@ -136,10 +160,39 @@ void MetricSet::compute(State& state, Logger& logger, bool keep) {
       throw ConfigError("metric ", label_, "/", entry.name, ": compute() must return a 0-d tensor, got ",
                         value.sizes());
     report_.push_back({entry.key, value});
-    if (before) continue;
-    state.metrics.set(label_, entry.name, std::move(value), entry.metric->better());
+    if (!before) state.metrics.set(label_, entry.name, std::move(value), entry.metric->better());
+    if (!entry.values.empty()) compute_values(entry, state, keep);
   }
   logger.log_metrics(report_);
+}
+
+void MetricSet::compute_values(const Entry& entry, State& state, bool keep) {
+  std::vector<at::Tensor> values;
+  for (const Value& value : entry.values) {
+    const at::Tensor* before = keep ? state.metrics.find(label_, value.name) : nullptr;
+    if (before) values.push_back(*before);
+  }
+  const bool are_new = values.size() != entry.values.size();
+  if (are_new) {
+    const at::Tensor computed = entry.several->compute_values();
+    if (!computed.defined() || computed.dim() != 1 ||
+        computed.size(0) != static_cast<std::int64_t>(entry.values.size()))
+      throw ConfigError("metric ", label_, "/", entry.name, ": compute_values() must return a tensor [",
+                        entry.values.size(), "], one value for each name, got ",
+                        computed.defined() ? join(computed.sizes()) : "an undefined tensor");
+    values = computed.unbind(0);
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    report_.push_back({entry.values[i].key, values[i]});
+    if (are_new) state.metrics.set(label_, entry.values[i].name, values[i], entry.metric->better());
+  }
+}
+
+void MetricSet::log_content(Logger& logger) const {
+  if (logger.empty()) return;
+  for (const Entry& entry : list_)
+    if (const auto* content = dynamic_cast<const LogsContent*>(entry.metric.get()))
+      for (const auto& [part, logged] : content->content()) logger.log(join(entry.key, '/', part), logged);
 }
 
 }  // namespace composer

@@ -11,6 +11,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "composer/core/error.h"
+#include "composer/core/metric_parts.h"
 #include "composer/dist/world.h"
 #include "composer/util/text.h"
 
@@ -44,7 +45,7 @@ void add_up(dist::World& world, const std::vector<at::Tensor*>& sums) {
 void MetricSums::check(Metric& metric) {
   bool has_sums = false;
   metric.visit_sums([&](std::string_view, at::Tensor&) { has_sums = true; });
-  if (!has_sums)
+  if (!has_sums && !dynamic_cast<KeepsRows*>(&metric))
     throw ConfigError("metric ", metric.name(),
                       ": has no sums that could be added up over processes, or taken back where ",
                       "memory is short; override Metric::visit_sums");
@@ -117,12 +118,76 @@ MetricSums::OverRanks::OverRanks(MetricSums& sums, dist::World& world,
   updated_ = all.back().item<std::int64_t>() > 0;
   std::size_t next = 0;
   for (const auto& metric : metrics_) metric->visit_sums([&](std::string_view, at::Tensor& sum) { sum = all[next++]; });
+  gather_rows(world, device);
+}
+
+// Each rank writes its rows among zeros in their place, and the sum over ranks has all rows: their numbers differ by
+// rank, which a gathering of tensors does not allow.
+void MetricSums::OverRanks::gather_rows(dist::World& world, at::Device device) {
+  std::vector<std::pair<std::string, std::vector<at::Tensor>*>> lists;  // with the names of the metrics
+  for (const auto& metric : metrics_)
+    if (auto* keeper = dynamic_cast<KeepsRows*>(metric.get()))
+      keeper->visit_rows([&](std::string_view, std::vector<at::Tensor>& rows) {
+        own_rows_.push_back(rows);
+        if (rows.size() > 1) rows = {at::cat(rows)};
+        lists.emplace_back(metric->name(), &rows);
+      });
+  if (lists.empty()) return;
+  std::string
+      mine;  // of each list the type, place and number of dimensions, the sizes of a row, and the number of rows
+  for (const auto& [name, rows] : lists) {
+    if (rows->empty()) {
+      mine += "-\n";
+      continue;
+    }
+    const at::Tensor& own = rows->front();
+    mine += join(text_of(own.select(0, 0)), '\t', own.size(0), '\n');
+  }
+  std::vector<std::string> kinds(lists.size());
+  std::vector<std::int64_t> totals(lists.size()), before(lists.size());
+  const auto all_lines = world.all_gather(mine);
+  for (std::size_t rank = 0; rank < all_lines.size(); ++rank) {
+    util::InText in(all_lines[rank]);
+    std::string line;
+    for (std::size_t i = 0; i < lists.size() && std::getline(in, line); ++i) {
+      if (static_cast<int>(rank) == world.rank()) before[i] = totals[i];
+      if (line == "-") continue;
+      const std::size_t tab = line.find('\t');
+      const std::string kind = line.substr(0, tab);
+      if (kinds[i].empty()) kinds[i] = kind;
+      if (kinds[i] != kind)
+        throw ConfigError("metric ", lists[i].first, ": its rows have different shapes on different ranks, so they ",
+                          "cannot be put together (type, place, dimensions: ", kinds[i], " and ", kind, ")");
+      util::InText number(line.substr(tab + 1));
+      std::int64_t count = 0;
+      number >> count;
+      totals[i] += count;
+    }
+  }
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    if (kinds[i].empty()) continue;
+    util::InText in(kinds[i]);
+    int type = 0, on_cpu = 1;
+    std::size_t dims = 0;
+    in >> type >> on_cpu >> dims;
+    std::vector<std::int64_t> sizes(dims + 1, totals[i]);
+    for (std::size_t d = 1; d <= dims; ++d) in >> sizes[d];
+    std::vector<at::Tensor>& rows = *lists[i].second;
+    const at::Tensor all = at::zeros(
+        sizes, at::TensorOptions(on_cpu != 0 ? at::Device(at::kCPU) : device).dtype(static_cast<at::ScalarType>(type)));
+    if (!rows.empty()) all.narrow(0, before[i], rows.front().size(0)).copy_(rows.front());
+    world.sum(all);
+    rows = {all};
+  }
 }
 
 MetricSums::OverRanks::~OverRanks() {
-  std::size_t next = 0;
-  for (const auto& metric : metrics_)
+  std::size_t next = 0, next_rows = 0;
+  for (const auto& metric : metrics_) {
     metric->visit_sums([&](std::string_view, at::Tensor& sum) { sum = own_[next++]; });
+    if (auto* keeper = dynamic_cast<KeepsRows*>(metric.get()))
+      keeper->visit_rows([&](std::string_view, std::vector<at::Tensor>& rows) { rows = own_rows_[next_rows++]; });
+  }
 }
 
 }  // namespace composer

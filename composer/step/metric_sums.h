@@ -15,16 +15,16 @@ namespace dist {
 class World;
 }  // namespace dist
 
-// Adds up the sums of a set of metrics over all ranks; all ranks make the same calls. Ranks that have seen no batch
-// count as 0.
+// Adds up the sums of a set of metrics over all ranks, and puts their rows together in the order of ranks; all ranks
+// make the same calls. Ranks that have seen no batch count as 0.
 class MetricSums {
  public:
-  // Throws ConfigError for a metric without sums.
+  // Throws ConfigError for a metric without sums or rows.
   static void check(Metric& metric);
 
-  // While it lives, the metrics have the sums of all ranks; afterwards they have their own sums again. `updated`:
-  // whether this rank has added anything since the last reset. Throws ConfigError for a metric without sums, and if the
-  // shapes of the sums differ between ranks.
+  // While it lives, the metrics have the sums and rows of all ranks; afterwards they have their own again. `updated`:
+  // whether this rank has added anything since the last reset. Throws ConfigError for a metric without sums or rows,
+  // and if the shapes of the sums or rows differ between ranks.
   class OverRanks {
    public:
     OverRanks(MetricSums& sums, dist::World& world, const std::vector<std::shared_ptr<Metric>>& metrics, bool updated,
@@ -36,7 +36,10 @@ class MetricSums {
 
    private:
     const std::vector<std::shared_ptr<Metric>>& metrics_;
+    void gather_rows(dist::World& world, at::Device device);
+
     std::vector<at::Tensor> own_;
+    std::vector<std::vector<at::Tensor>> own_rows_;
     bool updated_ = false;
   };
 

@@ -134,7 +134,7 @@ bool EvaluationLoop::evaluate(EvalRun& run, Feed& feed, How how) {
 void EvaluationLoop::evaluate_batch(EvalRun& run, const Feed& feed, EvaluationForward& forward) {
   if (!needs_.ranks.alone() && feed.samples() == 0) return;  // this rank has no sample of a small last batch
   State& state = needs_.state;
-  std::vector<at::Tensor> metrics;  // the metrics before this part
+  MetricSet::Kept metrics;  // before this part
   const auto use = [&](Batch part) {
     if (run.microbatch.is_auto()) metrics = run.metrics.kept();
     state.batch = std::move(part);
