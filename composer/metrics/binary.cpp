@@ -28,35 +28,16 @@ BinaryAccuracy::BinaryAccuracy(BinaryAccuracyOptions options)
     : options_(checked("BinaryAccuracy", std::move(options), binary_accuracy_options())) {}
 BinaryAccuracy::~BinaryAccuracy() = default;
 
-// Reads values only on the host.
-at::Tensor BinaryAccuracy::probabilities(const at::Tensor& output) {
-  if (options_.logits) return output.sigmoid();
-  const at::Tensor outside = output.lt(0).logical_or_(output.gt(1)).any();
-  if (!has_warned_ && outside.is_cpu() && outside.item<bool>()) {
-    has_warned_ = true;
-    warn(join(name(), ": outputs outside of 0 to 1 are taken for logits. Set logits = true, so that a batch whose ",
-              "logits are all from 0 to 1 is measured alike"));
-  }
-  return output.sigmoid().where(outside, output);
-}
-
-namespace {
-
-void check_yes_or_no(const std::string& name, const at::Tensor& target, const char* remedy) {
-  if (target.is_cpu() && target.ne(0).logical_and_(target.ne(1)).any().item<bool>())
-    throw DataError(name, ": targets must be 0 (no) or 1 (yes), and some are neither", remedy);
-}
-
-}  // namespace
-
 void BinaryAccuracy::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const at::Tensor output = at_least_float(pick(outputs, options_.output));
   const at::Tensor& target = batch.at(options_.target);
   if (output.sizes() != target.sizes())
     throw DataError(name(), ": outputs and targets must have one shape, got ", output.sizes(), " and ", target.sizes());
-  check_yes_or_no(name(), target, "; of probabilities give target.gt(0.5)");
-  const at::Tensor yes = probabilities(output).gt(options_.threshold);
+  check_yes_or_no(name(), target, {}, "; of probabilities give target.gt(0.5)");
+  if (!probabilities_of_) probabilities_of_ = std::make_shared<ProbabilitiesOf>();
+  const auto sigmoid = [](const at::Tensor& logits) { return logits.sigmoid(); };
+  const at::Tensor yes = (*probabilities_of_)(name(), output, options_.logits, sigmoid).gt(options_.threshold);
   over_.add(yes.eq(target.ne(0)).sum());
   under_.add(target.numel(), target.device());
 }
@@ -71,7 +52,7 @@ void BinaryF1Score::update(const Outputs& outputs, const Batch& batch) {
   if (logits.dim() != 2 || logits.size(1) != 2 || target.dim() != 1 || target.size(0) != logits.size(0))
     throw DataError(name(), ": expected outputs [N, 2] and targets [N], got ", logits.sizes(), " and ", target.sizes());
   const at::Tensor classes = whole_classes(name(), target);
-  check_yes_or_no(name(), classes, "");
+  check_yes_or_no(name(), classes, {}, "");
   const at::Tensor predicted = logits.argmax(1).eq(1), actual = classes.eq(1);
   over_.add(predicted.logical_and(actual).sum() * 2);
   under_.add(predicted.sum() + actual.sum());

@@ -10,6 +10,8 @@
 
 namespace composer::metrics {
 
+class ProbabilitiesOf;
+
 struct BinaryAccuracyOptions {
   double threshold = 0.5;  // threshold of the probability of class 1, in [0, 1]
   bool logits = false;     // the outputs are always logits, not probabilities
@@ -31,10 +33,8 @@ class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
   StateDict local_hparams() const override;
 
  private:
-  at::Tensor probabilities(const at::Tensor& output);
-
   BinaryAccuracyOptions options_;
-  bool has_warned_ = false;
+  std::shared_ptr<ProbabilitiesOf> probabilities_of_;
 };
 
 struct BinaryF1ScoreOptions {

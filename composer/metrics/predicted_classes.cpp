@@ -1,5 +1,7 @@
 #include "composer/metrics/predicted_classes.h"
 
+#include <set>
+
 #include <ATen/TensorOperators.h>
 
 #include "composer/core/error.h"
@@ -22,6 +24,39 @@ PredictedClasses predicted_classes(const std::string& name, const at::Tensor& lo
   const at::Tensor classes = whole_classes(name, target);
   check_classes(classes, num_classes, ignore_index, name);
   return {.target = classes, .predicted = logits.argmax(1), .valid = not_ignored(classes, ignore_index)};
+}
+
+at::Tensor ProbabilitiesOf::is_outside(const std::string& name, const at::Tensor& output) {
+  const at::Tensor outside = output.lt(0).logical_or_(output.gt(1)).any();
+  if (!has_warned_ && outside.is_cpu() && outside.item<bool>()) {
+    has_warned_ = true;
+    warn(join(name, ": outputs outside of 0 to 1 are taken for logits. Set logits = true, so that a batch whose ",
+              "logits are all from 0 to 1 is measured alike"));
+  }
+  return outside;
+}
+
+void check_yes_or_no(const std::string& name, const at::Tensor& target, std::optional<std::int64_t> ignore_index,
+                     const char* remedy) {
+  if (!target.is_cpu()) return;
+  at::Tensor wrong = target.ne(0).logical_and_(target.ne(1));
+  if (ignore_index) wrong.logical_and_(target.ne(*ignore_index));
+  if (wrong.any().item<bool>())
+    throw DataError(name, ": targets must be 0 (no) or 1 (yes), and some are neither", remedy);
+}
+
+std::vector<std::string> names_of_classes(const std::string& metric, const std::vector<std::string>& given,
+                                          std::int64_t count) {
+  if (!given.empty() && static_cast<std::int64_t>(given.size()) != count)
+    throw ConfigError(metric, ": class_names must have a name for each of the ", count, " classes, got ", given.size());
+  std::vector<std::string> names = given;
+  for (std::int64_t i = static_cast<std::int64_t>(given.size()); i < count; ++i) names.push_back(std::to_string(i));
+  std::set<std::string> seen;
+  for (const std::string& name : names)
+    if (name.empty() || !seen.insert(name).second)
+      throw ConfigError(metric, ": class_names must differ and not be empty, got \"", name, "\" ",
+                        name.empty() ? "" : "twice");
+  return names;
 }
 
 }  // namespace composer::metrics

@@ -14,6 +14,8 @@
 namespace composer::metrics {
 namespace {
 
+constexpr double kLeastDivisor = 1.17e-06;  // as in torchmetrics
+
 at::Tensor errors(const RegressionOptions& options, const Outputs& outputs, const Batch& batch) {
   const at::Tensor& output = pick(outputs, options.output);
   const at::Tensor& target = batch.at(options.target);
@@ -47,6 +49,49 @@ void MeanAbsoluteError::update(const Outputs& outputs, const Batch& batch) {
   under_.add(error.numel(), error.device());
 }
 
+RootMeanSquaredError::RootMeanSquaredError(RegressionOptions options)
+    : options_(named("RootMeanSquaredError", std::move(options))) {}
+RootMeanSquaredError::~RootMeanSquaredError() = default;
+
+void RootMeanSquaredError::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor error = errors(options_, outputs, batch);
+  over_.add(error.square().sum(at::kDouble));
+  under_.add(error.numel(), error.device());
+}
+
+MeanAbsolutePercentageError::MeanAbsolutePercentageError(RegressionOptions options)
+    : options_(named("MeanAbsolutePercentageError", std::move(options))) {}
+MeanAbsolutePercentageError::~MeanAbsolutePercentageError() = default;
+
+void MeanAbsolutePercentageError::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor error = errors(options_, outputs, batch);
+  const at::Tensor size = at_least_float(batch.at(options_.target)).abs().clamp_min(kLeastDivisor);
+  over_.add((error.abs() / size).sum(at::kDouble));
+  under_.add(error.numel(), error.device());
+}
+
+SymmetricMeanAbsolutePercentageError::SymmetricMeanAbsolutePercentageError(RegressionOptions options)
+    : options_(named("SymmetricMeanAbsolutePercentageError", std::move(options))) {}
+SymmetricMeanAbsolutePercentageError::~SymmetricMeanAbsolutePercentageError() = default;
+
+void SymmetricMeanAbsolutePercentageError::update(const Outputs& outputs, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor error = errors(options_, outputs, batch);
+  const at::Tensor size =
+      at_least_float(pick(outputs, options_.output)).abs() + at_least_float(batch.at(options_.target)).abs();
+  over_.add((error.abs() * 2 / size.clamp_min(kLeastDivisor)).sum(at::kDouble));
+  under_.add(error.numel(), error.device());
+}
+
+StateDict RootMeanSquaredError::local_hparams() const { return describe(options_, with_names<RegressionOptions>()); }
+StateDict MeanAbsolutePercentageError::local_hparams() const {
+  return describe(options_, with_names<RegressionOptions>());
+}
+StateDict SymmetricMeanAbsolutePercentageError::local_hparams() const {
+  return describe(options_, with_names<RegressionOptions>());
+}
 StateDict MeanSquaredError::local_hparams() const { return describe(options_, with_names<RegressionOptions>()); }
 StateDict MeanAbsoluteError::local_hparams() const { return describe(options_, with_names<RegressionOptions>()); }
 
@@ -60,6 +105,22 @@ Entry<Metrics> mean_absolute_error() {
 Entry<Metrics> mean_squared_error() {
   return entry<MeanSquaredError, RegressionOptions>("mean_squared_error", "Mean squared error",
                                                     with_names<RegressionOptions>());
+}
+
+Entry<Metrics> root_mean_squared_error() {
+  return entry<RootMeanSquaredError, RegressionOptions>("root_mean_squared_error", "Root of the mean squared error",
+                                                        with_names<RegressionOptions>());
+}
+
+Entry<Metrics> mean_absolute_percentage_error() {
+  return entry<MeanAbsolutePercentageError, RegressionOptions>(
+      "mean_absolute_percentage_error", "Mean error relative to the target", with_names<RegressionOptions>());
+}
+
+Entry<Metrics> symmetric_mean_absolute_percentage_error() {
+  return entry<SymmetricMeanAbsolutePercentageError, RegressionOptions>(
+      "symmetric_mean_absolute_percentage_error", "Mean error relative to the mean of output and target",
+      with_names<RegressionOptions>());
 }
 
 }  // namespace entries

@@ -4,10 +4,12 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 
+#include "composer/core/error.h"
 #include "composer/core/metric.h"
 #include "composer/core/registry.h"
 #include "composer/core/tensors.h"
@@ -56,7 +58,23 @@ inline std::vector<Kind> kinds() {
        [=](std::int64_t n, at::ScalarType type) {
          return Step{at::rand({n}, type), {{"target", classes({n}, 2)}}};
        }},
+      {"probabilities and answers of labels",
+       [=](std::int64_t n, at::ScalarType type) {
+         return Step{at::rand({n, 3}, type), {{"target", classes({n, 3}, 2)}}};
+       }},
+      {"token ids and their logits",
+       [=](std::int64_t n, at::ScalarType type) {
+         return Step{at::randn({n, 6, 3}, type), {{"target", classes({n, 2, 5}, 3)}}};
+       }},
   };
+}
+
+inline bool is_allowed(const Entry<Metrics>& entry, const Settings& settings) {
+  try {
+    return entry.make(settings).size() == 1;
+  } catch (const ConfigError&) {
+    return false;
+  }
 }
 
 // The metrics of an entry, with its examples, and once more with each value that an option of a few values has.
@@ -65,14 +83,21 @@ inline std::vector<Settings> settings_of(const Entry<Metrics>& entry) {
   for (const OptionInfo& option : entry.options) {
     if (option.example) base[option.name] = *option.example;
     if (option.name == "num_classes") base[option.name] = std::string(1, '4');
+    if (option.name == "k") base[option.name] = "1,3";
+    if (option.name == "thresholds") base[option.name] = std::string(1, '5');
   }
   std::vector<Settings> all{base};
   for (const OptionInfo& option : entry.options) {
+    if (option.name == "thresholds") {  // and without: exact
+      all.push_back(base);
+      all.back().erase(option.name);
+    }
     std::string rest = option.type + " or ";
     if (rest.find(" or ") == option.type.size()) continue;  // not one of a few values
     for (std::size_t end; (end = rest.find(" or ")) != std::string::npos; rest = rest.substr(end + 4)) {
-      all.push_back(base);
-      all.back()[option.name] = rest.substr(0, end);
+      Settings changed = base;
+      changed[option.name] = rest.substr(0, end);
+      if (is_allowed(entry, changed)) all.push_back(std::move(changed));
     }
   }
   return all;

@@ -7,11 +7,17 @@
 
 #include <ATen/ATen.h>
 
+#include "composer/metrics/answers.h"
 #include "composer/metrics/binary.h"
+#include "composer/metrics/bleu.h"
 #include "composer/metrics/classification.h"
+#include "composer/metrics/confusion_matrix.h"
+#include "composer/metrics/correlation.h"
+#include "composer/metrics/curves.h"
 #include "composer/metrics/dice.h"
 #include "composer/metrics/language.h"
 #include "composer/metrics/loss_metrics.h"
+#include "composer/metrics/mean_of.h"
 #include "composer/metrics/miou.h"
 #include "composer/metrics/regression.h"
 #include "tests/metrics/kinds.h"
@@ -42,7 +48,45 @@ std::vector<Case> cases() {
   const at::Tensor near = at::full({2050}, 1.3862, at::kDouble);  // sigmoid is a little below 0.8
   const auto mse = [](const at::Tensor& x, const at::Tensor& y) { return (x - y).square().mean(); };
   const auto entropy = [](const at::Tensor& x, const at::Tensor& y) { return at::cross_entropy_loss(x, y); };
+  const at::Tensor labels = at::rand({1025, 3}, at::kDouble), on = at::randint(2, {1025, 3}, at::kLong);
+  const at::Tensor related = wanted + values;
   return {
+      {"RootMeanSquaredError", [] { return std::make_shared<RootMeanSquaredError>(); }, values, wanted},
+      {"MeanAbsolutePercentageError", [] { return std::make_shared<MeanAbsolutePercentageError>(); }, values, wanted},
+      {"SymmetricMeanAbsolutePercentageError", [] { return std::make_shared<SymmetricMeanAbsolutePercentageError>(); },
+       values, wanted},
+      {"R2Score", [] { return std::make_shared<R2Score>(); }, related, wanted},
+      {"PearsonCorrCoef", [] { return std::make_shared<PearsonCorrCoef>(); }, related, wanted},
+      {"SpearmanCorrCoef", [] { return std::make_shared<SpearmanCorrCoef>(); }, related, wanted},
+      {"BinaryAUROC", [] { return std::make_shared<BinaryAUROC>(); }, yes, answers},
+      {"BinaryAUROC, binned", [] { return std::make_shared<BinaryAUROC>(BinaryCurveOptions{.thresholds = 50}); }, yes,
+       answers},
+      {"BinaryAUROC of logits", [] { return std::make_shared<BinaryAUROC>(BinaryCurveOptions{.logits = true}); }, yes,
+       answers},
+      {"MulticlassAUROC", [] { return std::make_shared<MulticlassAUROC>(MulticlassCurveOptions{.num_classes = 10}); },
+       logits, classes},
+      {"MulticlassAveragePrecision",
+       [] { return std::make_shared<MulticlassAveragePrecision>(MulticlassCurveOptions{.num_classes = 10}); }, logits,
+       classes},
+      {"MultilabelAUROC", [] { return std::make_shared<MultilabelAUROC>(MultilabelCurveOptions{.num_labels = 3}); },
+       labels, on},
+      {"BinaryFBetaScore", [] { return std::make_shared<BinaryFBetaScore>(BinaryFBetaOptions{.beta = 2}); }, yes,
+       answers},
+      {"MultilabelPrecision", [] { return std::make_shared<MultilabelPrecision>(MultilabelOptions{.num_labels = 3}); },
+       labels, on},
+      {"MultilabelExactMatch", [] { return std::make_shared<MultilabelExactMatch>(); }, labels, on},
+      {"TopKAccuracy", [] { return std::make_shared<TopKAccuracy>(); }, logits, classes},
+      {"ExactMatch", [] { return std::make_shared<ExactMatch>(); }, pixels.slice(2, 0, 1).slice(3, 0, 2),
+       mask.slice(1, 0, 1).slice(2, 0, 2)},
+      {"ConfusionMatrix", [] { return std::make_shared<ConfusionMatrix>(ConfusionMatrixOptions{.num_classes = 10}); },
+       logits, classes},
+      {"BLEUScore", [] { return std::make_shared<BLEUScore>(BLEUScoreOptions{.n_gram = 1}); }, tokens, next},
+      {"MeanOf",
+       [] {
+         return std::make_shared<MeanOf>("Size",
+                                         [](const Batch&, const Outputs& outputs) { return outputs.only().abs(); });
+       },
+       values, wanted},
       {"CrossEntropy", [] { return std::make_shared<CrossEntropy>(); }, logits, classes},
       {"CrossEntropy of probabilities", [] { return std::make_shared<CrossEntropy>(); }, logits, soft},
       {"CrossEntropy of pixels", [] { return std::make_shared<CrossEntropy>(); }, pixels, mask},

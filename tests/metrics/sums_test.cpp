@@ -1,4 +1,5 @@
-// What every metric that can be made by name promises of visit_sums(), for random data split over several copies.
+// What every metric that can be made by name promises of visit_sums() and visit_rows(), for random data split over
+// several copies.
 #include <cmath>
 #include <map>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include <ATen/ATen.h>
 
+#include "composer/core/metric_parts.h"
 #include "composer/metrics/loss_metrics.h"
 #include "composer/metrics/registry.h"
 #include "tests/metrics/kinds.h"
@@ -19,20 +21,29 @@ using test::accepts, test::Kind, test::kinds, test::settings_of, test::Step;
 
 namespace {
 
-using NamedSums = std::vector<std::pair<std::string, at::Tensor>>;
+// Rows are the sums of metrics that keep rows: they are put one after the other.
+struct NamedSums {
+  std::vector<std::pair<std::string, at::Tensor>> sums;
+  std::vector<std::pair<std::string, std::vector<at::Tensor>>> rows;
+  bool empty() const { return sums.empty() && rows.empty(); }
+};
 
 using Steps = std::vector<Step>;
 
 // Copies of the sums as they are now.
 NamedSums sums_of(Metric& metric) {
-  NamedSums sums;
+  NamedSums all;
   metric.visit_sums([&](std::string_view name, at::Tensor& sum) {
-    sums.emplace_back(name, sum.defined() ? sum.clone() : at::Tensor());
+    all.sums.emplace_back(name, sum.defined() ? sum.clone() : at::Tensor());
   });
-  return sums;
+  if (auto* keeper = dynamic_cast<KeepsRows*>(&metric))
+    keeper->visit_rows(
+        [&](std::string_view name, std::vector<at::Tensor>& rows) { all.rows.emplace_back(name, rows); });
+  return all;
 }
 
-void set_sums(Metric& metric, const NamedSums& sums) {
+void set_sums(Metric& metric, const NamedSums& all) {
+  const auto& sums = all.sums;
   std::size_t next = 0;
   metric.visit_sums([&](std::string_view name, at::Tensor& sum) {
     REQUIRE(next < sums.size());
@@ -40,17 +51,29 @@ void set_sums(Metric& metric, const NamedSums& sums) {
     sum = sums[next++].second;
   });
   CHECK(next == sums.size());
+  if (auto* keeper = dynamic_cast<KeepsRows*>(&metric))
+    keeper->visit_rows([&, next_rows = std::size_t{0}](std::string_view name, std::vector<at::Tensor>& rows) mutable {
+      REQUIRE(next_rows < all.rows.size());
+      REQUIRE(all.rows[next_rows].first == name);
+      rows = all.rows[next_rows++].second;
+    });
 }
 
 // What a reduction over processes does: undefined sums count nothing.
 NamedSums added(const NamedSums& a, const NamedSums& b) {
-  REQUIRE(a.size() == b.size());
+  REQUIRE(a.sums.size() == b.sums.size());
+  REQUIRE(a.rows.size() == b.rows.size());
   NamedSums all;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    REQUIRE(a[i].first == b[i].first);
-    const auto& [name, left] = a[i];
-    const at::Tensor& right = b[i].second;
-    all.emplace_back(name, !left.defined() ? right : !right.defined() ? left : left + right);
+  for (std::size_t i = 0; i < a.sums.size(); ++i) {
+    REQUIRE(a.sums[i].first == b.sums[i].first);
+    const auto& [name, left] = a.sums[i];
+    const at::Tensor& right = b.sums[i].second;
+    all.sums.emplace_back(name, !left.defined() ? right : !right.defined() ? left : left + right);
+  }
+  for (std::size_t i = 0; i < a.rows.size(); ++i) {
+    REQUIRE(a.rows[i].first == b.rows[i].first);
+    all.rows.push_back(a.rows[i]);
+    all.rows.back().second.insert(all.rows.back().second.end(), b.rows[i].second.begin(), b.rows[i].second.end());
   }
   return all;
 }
@@ -150,13 +173,23 @@ TEST_CASE("The sums of a metric have names of their own, the same before the fir
         if (!accepts(metric, kind)) continue;
         const NamedSums before = sums_of(*metric.fresh()), after = sums_of(*seen(metric, {kind.draw(3, at::kFloat)}));
         std::map<std::string, bool> defined;
-        for (const auto& [name, sum] : after) CHECK(defined.emplace(name, sum.defined()).second);
-        REQUIRE(before.size() == after.size());
-        for (std::size_t i = 0; i < before.size(); ++i) {
-          CHECK(before[i].first == after[i].first);
-          CHECK_FALSE(before[i].second.defined());
-          CHECK(after[i].second.defined());
-          CHECK((after[i].second.scalar_type() == at::kLong || after[i].second.scalar_type() == at::kDouble));
+        for (const auto& [name, sum] : after.sums) CHECK(defined.emplace(name, sum.defined()).second);
+        for (const auto& [name, rows] : after.rows) CHECK(defined.emplace(name, !rows.empty()).second);
+        CHECK_FALSE(defined.empty());
+        REQUIRE(before.sums.size() == after.sums.size());
+        for (std::size_t i = 0; i < before.sums.size(); ++i) {
+          const auto& [name, sum] = after.sums[i];
+          CHECK(before.sums[i].first == name);
+          CHECK_FALSE(before.sums[i].second.defined());
+          CHECK(sum.defined());
+          CHECK((sum.scalar_type() == at::kLong || sum.scalar_type() == at::kDouble));
+        }
+        REQUIRE(before.rows.size() == after.rows.size());
+        for (std::size_t i = 0; i < before.rows.size(); ++i) {
+          CHECK(before.rows[i].first == after.rows[i].first);
+          CHECK(before.rows[i].second.empty());
+          REQUIRE_FALSE(after.rows[i].second.empty());
+          CHECK((after.rows[i].second.front().scalar_type() == at::kDouble));
         }
       }
     }
