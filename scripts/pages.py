@@ -26,14 +26,27 @@ TABLES = {
     'StreamingOptions': ('data/mds/streaming_dataset.h', 'data/streaming.md'),
     'StreamingLoaderOptions': ('data/mds/streaming_dataset.h', 'data/streaming.md'),
     'MdsWriterOptions': ('data/mds/mds_writer.h', 'data/streaming.md'),
+    'SplitOptions': ('data/split.h', 'data/splits.md'),
 }
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
 # But for space and comments, each other C++ block of these pages is a part of one of these sources...
-PAGES = ['trainer.md', 'data/streaming.md', 'callbacks/writing.md', 'loggers/writing.md']
-SOURCES = ['tests/trainer/trainer_page_test.cpp', 'examples/own_loop.cpp', 'examples/own_parts.cpp',
-           'tests/package/own_algorithms.cpp', 'tests/models/own_transformer_test.cpp',
-           'tests/data/mds/page_test.cpp',
-           'tests/step/part_weights_test.cpp']
+PAGES = [
+    'trainer.md',
+    'data/splits.md',
+    'data/streaming.md',
+    'callbacks/writing.md',
+    'loggers/writing.md',
+]
+SOURCES = [
+    'tests/trainer/trainer_page_test.cpp',
+    'examples/own_loop.cpp',
+    'examples/own_parts.cpp',
+    'tests/package/own_algorithms.cpp',
+    'tests/models/own_transformer_test.cpp',
+    'tests/data/mds/page_test.cpp',
+    'tests/data/pages_test.cpp',
+    'tests/step/part_weights_test.cpp',
+]
 # ... and so are the blocks of others that begin like this.
 BLOCKS = {'algorithms/writing.md': ['class NoisyInputs', 'struct Line', 'struct Scaled', 'struct ScaleOptions', 'const Registry'], 'data.md': ['const Batch samples', 'class Surface'],
           'metrics.md': ['class MaxError'], 'models.md': ['class TwoHeads', '// Causal attention', 'LossWeight loss_weight', 'const SoftCrossEntropyOptions']}

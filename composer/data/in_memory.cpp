@@ -1,7 +1,5 @@
 #include "composer/data/in_memory.h"
 
-#include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -14,9 +12,10 @@
 #include "composer/core/option.h"
 #include "composer/data/batch_memory.h"
 #include "composer/data/data_spec.h"
+#include "composer/data/gather.h"
 #include "composer/data/image_pass.h"
+#include "composer/data/loader_parts.h"
 #include "composer/data/seekable_loader.h"
-#include "composer/util/parallel.h"
 
 namespace composer::data {
 namespace {
@@ -25,26 +24,12 @@ using detail::BatchMemory;
 using detail::ImagePass;
 using detail::Sampler;
 
-constexpr std::int64_t kBytesPerThread = 1 << 19;  // with fewer bytes, a second thread costs more than it saves
-
-// Prefetches the next sample: the processor cannot predict addresses of shuffled samples, and this halves the time of a
-// batch.
-void prefetch(const char* data, std::int64_t bytes) {
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(bytes, 4096); i += 64) __builtin_prefetch(data + i);
-}
-
-void copy_row(char* to, const char* from, std::int64_t bytes) {
-  if (bytes == 8) {
-    std::memcpy(to, from, 8);
-  } else {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  }
-}
-
 std::vector<Option<InMemoryOptions>> in_memory_options() {
   using O = InMemoryOptions;
   return all_options(option("batch_size", &O::batch_size).at_least(1), option("shuffle", &O::shuffle),
-                     option("seed", &O::seed), option("drop_last", &O::drop_last), option("image", &O::image),
+                     option("seed", &O::seed), option("drop_last", &O::drop_last),
+                     part("weights", &O::weights, "a tensor"),
+                     option("samples_per_epoch", &O::samples_per_epoch).at_least(0), option("image", &O::image),
                      part("normalize", &O::normalize, "means and standard deviations"), option("flip", &O::flip),
                      option("crop_padding", &O::crop_padding).at_least(0), option("cutout", &O::cutout).at_least(0),
                      option("channels_last", &O::channels_last), option("prefetch", &O::prefetch).at_least(0),
@@ -89,7 +74,10 @@ class Assembly {
     std::int64_t epoch;
     Sampler::Span span;
     const std::int64_t* samples;  // indices of the batch's samples; nullptr: consecutive from span.from
+    bool repeats;                 // whether a sample may be in an epoch several times
     std::int64_t sample(std::int64_t i) const { return samples ? samples[i] : span.from + i; }
+    // What random choices depend on: two copies of a sample in one epoch must not be equal.
+    std::int64_t key(std::int64_t i) const { return repeats ? span.from + i : sample(i); }
   };
   struct OnDevice {
     std::uint64_t seed = 0;
@@ -162,7 +150,8 @@ std::shared_ptr<Assembly> Assembly::with(std::shared_ptr<const Sampler> sampler)
 Batch Assembly::make(std::int64_t epoch, std::int64_t batch) {
   const std::shared_ptr<const Sampler::Order> order = sampler_->order(epoch);
   const Sampler::Span span = sampler_->span(batch);
-  const Selection selection{sampler_->seed(), epoch, span, order ? order->data() + span.from : nullptr};
+  const Selection selection{sampler_->seed(), epoch, span, order ? order->data() + span.from : nullptr,
+                            sampler_->repeats()};
   Batch made = data_;
   std::size_t at = 0;
   for (auto& [name, tensor] : made) {
@@ -192,23 +181,19 @@ at::Tensor Assembly::gather(const at::Tensor& source, const ImagePass* pass, con
   const auto* in = static_cast<const char*>(source.const_data_ptr());
   auto* to = static_cast<char*>(out.mutable_data_ptr());
 
-  const auto copy = [&](std::int64_t begin, std::int64_t end) {
+  if (!pass) {
+    detail::gather_rows(to, selection.span.count, row, selection.samples != nullptr,
+                        [&](std::int64_t i) { return in + selection.sample(i) * row; });
+    return out;
+  }
+  detail::over_rows(selection.span.count, out_row, [&](std::int64_t begin, std::int64_t end) {
     ImagePass::Scratch scratch;
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t sample = selection.sample(i);
-      if (selection.samples && i + 1 < end) prefetch(in + selection.sample(i + 1) * row, row);
-      if (pass) {
-        pass->apply(in + sample * row, to + i * out_row, pass->draw(selection.seed, selection.epoch, sample), scratch);
-      } else {
-        copy_row(to + i * out_row, in + sample * row, row);
-      }
+      if (selection.samples && i + 1 < end) detail::prefetch(in + selection.sample(i + 1) * row, row);
+      pass->apply(in + selection.sample(i) * row, to + i * out_row,
+                  pass->draw(selection.seed, selection.epoch, selection.key(i)), scratch);
     }
-  };
-  if (selection.span.count * out_row <= kBytesPerThread) {
-    copy(0, selection.span.count);
-  } else {
-    parallel_for(0, selection.span.count, std::max<std::int64_t>(1, kBytesPerThread / out_row), copy);
-  }
+  });
   return out;
 }
 
@@ -244,9 +229,10 @@ void Assembly::prepare_device(std::uint64_t seed, std::int64_t epoch) {
   const std::shared_ptr<const Sampler::Order> shuffled = sampler_->order(epoch);
   if (shuffled) on_device_.order = at::tensor(*shuffled).to(device);
   if (pass_.draws()) {
-    Sampler::Order order(static_cast<std::size_t>(samples_));
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = shuffled ? (*shuffled)[i] : static_cast<std::int64_t>(i);
-    on_device_.draws = pass_.table(seed, epoch, order).to(device);
+    Sampler::Order keys(static_cast<std::size_t>(sampler_->num_samples()));
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      keys[i] = shuffled && !sampler_->repeats() ? (*shuffled)[i] : static_cast<std::int64_t>(i);
+    on_device_.draws = pass_.table(seed, epoch, keys).to(device);
   }
   on_device_.seed = seed;
   on_device_.epoch = epoch;
@@ -254,21 +240,35 @@ void Assembly::prepare_device(std::uint64_t seed, std::int64_t epoch) {
 
 }  // namespace
 
+namespace detail {
+
+InMemoryOptions checked_loader(InMemoryOptions options, at::Device device) {
+  options = checked("in_memory", std::move(options), in_memory_options());
+  if (options.prefetch > 0 && !device.is_cpu())
+    throw ConfigError("in_memory: prefetch requires data on the host, but the data is on ", device);
+  if (options.pin_memory && !device.is_cpu())
+    throw ConfigError("in_memory: pin_memory requires data on the host, but the data is on ", device);
+  check_pin_memory("in_memory", options.pin_memory);
+  return options;
+}
+
+std::shared_ptr<Sampler> sampler_of(std::int64_t samples, const InMemoryOptions& options) {
+  return std::make_shared<Sampler>(SamplerOptions{.who = "in_memory",
+                                                  .samples = samples,
+                                                  .batch_size = options.batch_size,
+                                                  .shuffle = options.shuffle,
+                                                  .seed = options.seed,
+                                                  .drop_last = options.drop_last,
+                                                  .weights = weighted("in_memory", options.weights),
+                                                  .samples_per_epoch = options.samples_per_epoch});
+}
+
+}  // namespace detail
+
 std::shared_ptr<Loader> in_memory(Batch data, InMemoryOptions options) {
   data = checked_data(std::move(data));
-  options = checked("in_memory", std::move(options), in_memory_options());
-  const bool on_host = data.front().is_cpu();
-  if (options.prefetch > 0 && !on_host)
-    throw ConfigError("in_memory: prefetch requires data on the host, but the data is on ", data.front().device());
-  if (options.pin_memory && !on_host)
-    throw ConfigError("in_memory: pin_memory requires data on the host, but the data is on ", data.front().device());
-  detail::check_pin_memory("in_memory", options.pin_memory);
-  auto sampler = std::make_shared<Sampler>(detail::SamplerOptions{.who = "in_memory",
-                                                                  .samples = data.front().size(0),
-                                                                  .batch_size = options.batch_size,
-                                                                  .shuffle = options.shuffle,
-                                                                  .seed = options.seed,
-                                                                  .drop_last = options.drop_last});
+  options = detail::checked_loader(std::move(options), data.front().device());
+  auto sampler = detail::sampler_of(data.front().size(0), options);
   const detail::SeekableLoader::Ahead ahead{.threads = options.prefetch > 0, .depth = options.prefetch};
   const auto all = std::make_shared<const Assembly>(std::move(data), options);
   return std::make_shared<detail::SeekableLoader>(std::move(sampler), ahead, [all](const auto& batches) {

@@ -21,6 +21,8 @@ struct InMemoryOptions {
   bool shuffle = true;                     // a new order in each epoch, which depends only on (seed, epoch)
   std::optional<std::uint64_t> seed = {};  // unset: the trainer's seed; 17 in evaluation and without a trainer
   bool drop_last = false;                  // omit an epoch's last batch if it is smaller
+  at::Tensor weights = {};                 // [N] if given: samples are drawn with replacement, in these proportions
+  std::int64_t samples_per_epoch = 0;      // number of samples that are drawn by weights; 0: N
 
   // Applied to the tensor `image` while its batch is assembled, in the order crop_padding, flip, normalize, cutout. The
   // random choices for a sample depend only on (seed, epoch, sample).

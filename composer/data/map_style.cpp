@@ -24,10 +24,11 @@ std::vector<Option<MapStyleOptions>> map_style_options() {
   using O = MapStyleOptions;
   return all_options(
       option("batch_size", &O::batch_size).at_least(1), option("shuffle", &O::shuffle), option("seed", &O::seed),
-      option("drop_last", &O::drop_last), option("num_workers", &O::num_workers).at_least(0),
-      option("prefetch_factor", &O::prefetch_factor).at_least(1), part("collate", &O::collate, "a function"),
-      option("pin_memory", &O::pin_memory), part("lengths", &O::lengths, "a tensor"),
-      option("bucket_batches", &O::bucket_batches).from_to(1, 1 << 30));
+      option("drop_last", &O::drop_last), part("weights", &O::weights, "a tensor"),
+      option("samples_per_epoch", &O::samples_per_epoch).at_least(0),
+      option("num_workers", &O::num_workers).at_least(0), option("prefetch_factor", &O::prefetch_factor).at_least(1),
+      part("collate", &O::collate, "a function"), option("pin_memory", &O::pin_memory),
+      part("lengths", &O::lengths, "a tensor"), option("bucket_batches", &O::bucket_batches).from_to(1, 1 << 30));
 }
 
 class MapStyle {
@@ -42,7 +43,7 @@ class MapStyle {
   Batch make(std::int64_t epoch, std::int64_t batch, detail::StillWanted wanted);
 
  private:
-  Sample get(std::int64_t index, std::int64_t epoch, std::int64_t batch) const;
+  Sample get(std::int64_t index, RandomStream random, std::int64_t epoch, std::int64_t batch) const;
   Batch collate(std::vector<Sample> samples, std::span<const std::int64_t> indices);
   Batch make(std::int64_t epoch, std::int64_t batch, detail::Sampler::Span span, const detail::StillWanted& wanted);
   Batch empty(std::int64_t epoch, std::int64_t batch);
@@ -96,7 +97,10 @@ Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::Sampler::Sp
   samples.reserve(indices.size());
   for (const std::int64_t index : indices) {
     if (!wanted()) return {};
-    samples.push_back(get(index, epoch, batch));
+    // Two copies of a sample in one epoch must not be equal, so what is drawn for them depends on their places as well.
+    const std::uint64_t start = hash64(sampler_->seed(), kSample, epoch, index);
+    const auto place = static_cast<std::uint64_t>(span.from) + samples.size();
+    samples.push_back(get(index, RandomStream(sampler_->repeats() ? hash64(start, place) : start), epoch, batch));
   }
   try {
     return collate(std::move(samples), indices);
@@ -105,9 +109,9 @@ Batch MapStyle::make(std::int64_t epoch, std::int64_t batch, detail::Sampler::Sp
   }
 }
 
-Sample MapStyle::get(std::int64_t index, std::int64_t epoch, std::int64_t batch) const {
+Sample MapStyle::get(std::int64_t index, RandomStream random, std::int64_t epoch, std::int64_t batch) const {
   try {
-    return source_.samples.get(index, RandomStream(hash64(sampler_->seed(), kSample, epoch, index)));
+    return source_.samples.get(index, random);
   } catch (...) {
     std::throw_with_nested(
         DataError(source_.who, ": getting sample ", index, " for batch ", batch, " of epoch ", epoch, " failed"));
@@ -154,13 +158,16 @@ std::shared_ptr<Loader> map_style(SampleSource source, MapStyleOptions options) 
                                .batch_size = options.batch_size,
                                .batches = options.bucket_batches,
                                .shuffle = options.shuffle});
-  auto sampler = std::make_shared<detail::Sampler>(detail::SamplerOptions{.who = "map_style",
-                                                                          .samples = source.size,
-                                                                          .batch_size = options.batch_size,
-                                                                          .shuffle = options.shuffle,
-                                                                          .seed = options.seed,
-                                                                          .drop_last = options.drop_last,
-                                                                          .arrange = std::move(arrange)});
+  auto sampler = std::make_shared<detail::Sampler>(
+      detail::SamplerOptions{.who = "map_style",
+                             .samples = source.size,
+                             .batch_size = options.batch_size,
+                             .shuffle = options.shuffle,
+                             .seed = options.seed,
+                             .drop_last = options.drop_last,
+                             .weights = detail::weighted("map_style", options.weights),
+                             .samples_per_epoch = options.samples_per_epoch,
+                             .arrange = std::move(arrange)});
   return detail::indexed_loader({.who = "map_style", .samples = std::move(source)}, std::move(options),
                                 std::move(sampler));
 }

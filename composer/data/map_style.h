@@ -28,6 +28,8 @@ struct MapStyleOptions {
   bool shuffle = true;                     // a new order in each epoch, which depends only on (seed, epoch)
   std::optional<std::uint64_t> seed = {};  // unset: the trainer's seed; 17 in evaluation and without a trainer
   bool drop_last = false;                  // omit an epoch's last batch if it is smaller
+  at::Tensor weights = {};                 // [N] if given: samples are drawn with replacement, in these proportions
+  std::int64_t samples_per_epoch = 0;      // number of samples that are drawn by weights; 0: N
   std::int64_t num_workers = 0;            // background threads that make batches; 0: next() makes them
   std::int64_t prefetch_factor = 2;        // number of batches per worker that are ready or being made
   std::function<Batch(std::vector<Sample>)> collate = {};  // unset: stack the tensors of each name
@@ -66,26 +68,35 @@ concept PlainDataset = requires(const D& data, std::int64_t index) {
 template <class D>
 concept Dataset = DrawingDataset<D> || PlainDataset<D>;
 
+// The samples of a data set, which is kept alive: for map_style(), subset(), split() and concat().
+template <Dataset D>
+SampleSource source(std::shared_ptr<D> dataset) {
+  if (!dataset) return {};
+  const auto size = static_cast<std::int64_t>(dataset->size());
+  return {
+      .size = size,
+      .get = [data = std::shared_ptr<const D>(std::move(dataset))](std::int64_t index, RandomStream random) -> Sample {
+        if constexpr (DrawingDataset<D>) {
+          return data->get(index, random);
+        } else {
+          return data->get(index);
+        }
+      }};
+}
+
+template <Dataset D>
+SampleSource source(D dataset) {
+  return source(std::make_shared<D>(std::move(dataset)));
+}
+
 template <Dataset D>
 std::shared_ptr<Loader> map_style(std::shared_ptr<D> dataset, MapStyleOptions options) {
-  SampleSource source;
-  if (dataset) {
-    source.size = static_cast<std::int64_t>(dataset->size());
-    source.get = [data = std::shared_ptr<const D>(std::move(dataset))](std::int64_t index,
-                                                                       RandomStream random) -> Sample {
-      if constexpr (DrawingDataset<D>) {
-        return data->get(index, random);
-      } else {
-        return data->get(index);
-      }
-    };
-  }
-  return map_style(std::move(source), std::move(options));
+  return map_style(source(std::move(dataset)), std::move(options));
 }
 
 template <Dataset D>
 std::shared_ptr<Loader> map_style(D dataset, MapStyleOptions options) {
-  return map_style(std::make_shared<D>(std::move(dataset)), std::move(options));
+  return map_style(source(std::move(dataset)), std::move(options));
 }
 
 }  // namespace composer::data

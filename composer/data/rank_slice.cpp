@@ -21,7 +21,8 @@ Batch rows(Batch batch, RankSlice slice) {
 }
 
 // Returns part `number` of what the spec's split_batch returns for this size.
-Batch part(const Batch& batch, const DataSpec& spec, std::int64_t size, std::size_t number, std::int64_t expected) {
+Batch split_part(const Batch& batch, const DataSpec& spec, std::int64_t size, std::size_t number,
+                 std::int64_t expected) {
   std::vector<Batch> parts = spec.split_batch(batch, size);
   if (parts.size() <= number)
     throw DataError("split_batch of the DataSpec gave ", parts.size(), " parts of at most ", size,
@@ -63,11 +64,11 @@ Batch slice_batch(const Batch& batch, const DataSpec& spec, std::int64_t rank, s
     get_num_samples_in_batch(batch);  // throws unless all tensors have the same number of rows
     return rows(batch, slice);
   }
-  if (slice.begin == 0) return part(batch, spec, slice.end, 0, slice.end);
+  if (slice.begin == 0) return split_part(batch, spec, slice.end, 0, slice.end);
   // Larger slices come first, so the slice ends before 2 * begin: it is at the beginning of the second part of size
   // `begin`.
-  const Batch rest = part(batch, spec, slice.begin, 1, std::min(slice.begin, samples - slice.begin));
-  return count(rest, spec) == slice.size() ? rest : part(rest, spec, slice.size(), 0, slice.size());
+  const Batch rest = split_part(batch, spec, slice.begin, 1, std::min(slice.begin, samples - slice.begin));
+  return count(rest, spec) == slice.size() ? rest : split_part(rest, spec, slice.size(), 0, slice.size());
 }
 
 }  // namespace composer::data

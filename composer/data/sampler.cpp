@@ -14,10 +14,10 @@ namespace {
 constexpr std::uint64_t kOrder = 0;
 constexpr std::size_t kLeastKnown = 2, kMostKnown = 16;  // least and largest number of cached orders
 
-// Fisher-Yates shuffle: all orders are equally likely.
-Sampler::Order shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t epoch) {
-  Sampler::Order order(static_cast<std::size_t>(samples));
-  RandomStream random(hash64(seed, kOrder, epoch));
+}  // namespace
+
+std::vector<std::int64_t> shuffled(std::int64_t samples, RandomStream random) {  // as Fisher and Yates do
+  std::vector<std::int64_t> order(static_cast<std::size_t>(samples));
   for (std::size_t i = 0; i < order.size(); ++i) {
     const std::size_t other = random.below(i + 1);
     order[i] = order[other];
@@ -26,15 +26,19 @@ Sampler::Order shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t e
   return order;
 }
 
-}  // namespace
-
 Sampler::Sampler(SamplerOptions options) : options_(std::move(options)) {
-  const auto& [who, samples, batch_size, shuffle, seed, drop_last, rank, world_size, shards, arrange, part] = options_;
+  const auto& [who, samples, batch_size, shuffle, seed, drop_last, weights, drawn, rank, world_size, shards, arrange,
+               part] = options_;
   if (samples < 1) throw DataError(who, ": the data has no samples");
-  batches_ = samples / batch_size + (!drop_last && samples % batch_size > 0);
+  if (weights && weights->size() != samples)
+    throw DataError(who, ": weights has ", weights->size(), " numbers, and the data has ", samples, " samples");
+  if (weights && !shuffle)
+    throw ConfigError(who, ": weights draw samples at random, and shuffle is false; leave one of them out");
+  if (!weights && drawn != 0) throw ConfigError(who, ": samples_per_epoch needs weights");
+  epoch_ = drawn > 0 ? drawn : samples;
+  batches_ = epoch_ / batch_size + (!drop_last && epoch_ % batch_size > 0);
   if (batches_ == 0)
-    throw ConfigError(who, ": drop_last with a batch_size of ", batch_size, " leaves no batch of ", samples,
-                      " samples");
+    throw ConfigError(who, ": drop_last with a batch_size of ", batch_size, " leaves no batch of ", epoch_, " samples");
   rank_slice(0, rank, world_size, shards);  // throws for an invalid rank or number of shards
 }
 
@@ -76,7 +80,7 @@ Sampler::Span Sampler::span(std::int64_t batch) const {
 
 Sampler::Span Sampler::span_of_all(std::int64_t batch) const {
   const std::int64_t from = batch * options_.batch_size;
-  return {from, std::min(options_.batch_size, options_.samples - from)};
+  return {from, std::min(options_.batch_size, epoch_ - from)};
 }
 
 std::vector<std::int64_t> Sampler::indices(std::int64_t epoch, Span span) const {
@@ -108,9 +112,12 @@ std::shared_ptr<const Sampler::Order> Sampler::order(std::int64_t epoch) const {
 }
 
 Sampler::Order Sampler::new_order(std::int64_t epoch) const {
+  const RandomStream random(hash64(seed(), kOrder, epoch));
   Order order;
-  if (options_.shuffle) {
-    order = shuffled(options_.samples, seed(), epoch);
+  if (options_.weights) {
+    order = options_.weights->draw(epoch_, random);
+  } else if (options_.shuffle) {
+    order = shuffled(options_.samples, random);
   } else {
     order.resize(static_cast<std::size_t>(options_.samples));
     std::iota(order.begin(), order.end(), 0);

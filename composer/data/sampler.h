@@ -6,7 +6,13 @@
 #include <optional>
 #include <vector>
 
+#include "composer/data/weighted_draw.h"
+#include "composer/util/random.h"
+
 namespace composer::data::detail {
+
+// 0 to `samples` - 1 in an order of which all are equally likely.
+std::vector<std::int64_t> shuffled(std::int64_t samples, RandomStream random);
 
 struct SamplerOptions {
   const char* who = "";                      // for errors
@@ -14,6 +20,8 @@ struct SamplerOptions {
   bool shuffle = true;
   std::optional<std::uint64_t> seed;
   bool drop_last = false;
+  std::shared_ptr<const WeightedDraw> weights = {};   // draws an epoch's samples, if given
+  std::int64_t samples_per_epoch = 0;                 // that weights draw; 0: as many as there are
   std::int64_t rank = 0, world_size = 1, shards = 0;  // span() is this rank's slice of each batch, as in rank_slice()
   // Changes the order of an epoch, in the same way each time.
   std::function<void(std::vector<std::int64_t>& order, std::uint64_t seed, std::int64_t epoch)> arrange = {};
@@ -37,11 +45,12 @@ class Sampler {
   // slices.
   std::shared_ptr<Sampler> for_rank(std::int64_t rank, std::int64_t world_size, std::int64_t shards = 0) const;
 
-  std::int64_t num_samples() const { return options_.samples; }
+  std::int64_t num_samples() const { return epoch_; }  // in an epoch
   std::int64_t num_batches() const { return batches_; }
   std::int64_t batch_size() const;  // of this rank
   bool is_sliced() const { return options_.world_size > 1; }
   bool shuffles() const { return options_.shuffle; }
+  bool repeats() const { return options_.weights != nullptr; }  // whether a sample may be in an epoch several times
   // Used if the options set no seed; initially 17. Do not call while other threads use the sampler.
   void set_default_seed(std::uint64_t seed);
   bool would_change(std::uint64_t default_seed) const { return !options_.seed && default_seed != default_seed_; }
@@ -61,7 +70,7 @@ class Sampler {
 
  private:
   SamplerOptions options_;
-  std::int64_t batches_ = 0;
+  std::int64_t epoch_ = 0, batches_ = 0;  // number of an epoch's samples and batches
   std::uint64_t default_seed_ = 17;
 
   struct Known {

@@ -67,14 +67,27 @@ class Wrapped final : public Loader {
 };
 
 std::vector<LoaderCase> cases() {
-  return {{"map style", [] { return drawn(23, 5, 0); }},
-          {"map style, 2 workers", [] { return drawn(23, 5, 2); }},
-          {"map style, batches smaller than the ranks", [] { return drawn(5, 2, 0); }},
-          {"in memory", [] { return images(23, 5, true, 0); }},
-          {"in memory, in order", [] { return images(23, 5, false, 0); }},
-          {"in memory, ahead", [] { return images(23, 5, true, 2); }},
-          {"views", [] { return data::in_memory(Batch(at::arange(23)), {.batch_size = 5, .shuffle = false}); }},
-          {"another loader", [] { return std::make_shared<Wrapped>(drawn(23, 5, 0)); }}};
+  return {
+      {"map style", [] { return drawn(23, 5, 0); }},
+      {"map style, 2 workers", [] { return drawn(23, 5, 2); }},
+      {"map style, batches smaller than the ranks", [] { return drawn(5, 2, 0); }},
+      {"in memory", [] { return images(23, 5, true, 0); }},
+      {"in memory, in order", [] { return images(23, 5, false, 0); }},
+      {"in memory, ahead", [] { return images(23, 5, true, 2); }},
+      {"weighted", [] { return data::in_memory(Batch(at::arange(23)), {.batch_size = 5, .weights = at::arange(23)}); }},
+      {"map style, weighted, 2 workers",
+       [] {
+         return data::map_style(
+             counting(std::make_shared<Counts>(23)),
+             {.batch_size = 5, .weights = at::arange(23), .samples_per_epoch = 12, .num_workers = 2});
+       }},
+      {"windows",
+       [] {
+         return data::in_memory(data::windows(at::arange(50).view({25, 2}), {.length = 3, .horizon = 1}),
+                                {.batch_size = 5, .prefetch = 1});
+       }},
+      {"views", [] { return data::in_memory(Batch(at::arange(23)), {.batch_size = 5, .shuffle = false}); }},
+      {"another loader", [] { return std::make_shared<Wrapped>(drawn(23, 5, 0)); }}};
 }
 
 std::vector<std::shared_ptr<Loader>> ranks_of(const std::shared_ptr<Loader>& loader, std::int64_t world_size) {

@@ -44,6 +44,13 @@ std::shared_ptr<Loader> drawn(std::int64_t workers, std::int64_t prefetch_factor
   return data::map_style(Drawn(), {.batch_size = 5, .num_workers = workers, .prefetch_factor = prefetch_factor});
 }
 
+InMemoryOptions weighted(std::int64_t prefetch) {
+  InMemoryOptions options = augmented(prefetch);
+  options.weights = at::arange(33);
+  options.samples_per_epoch = 24;
+  return options;
+}
+
 std::vector<LoaderCase> cases() {
   return {
       {"in order", [] { return in_memory(images(33), {.batch_size = 5, .shuffle = false}); }},
@@ -52,7 +59,14 @@ std::vector<LoaderCase> cases() {
       {"augmented, 1 ahead", [] { return in_memory(images(33), augmented(1)); }},
       {"augmented, 4 ahead", [] { return in_memory(images(33), augmented(4)); }},
       {"augmented, 99 ahead", [] { return in_memory(images(33), augmented(99)); }},
+      {"weighted", [] { return in_memory(images(33), weighted(0)); }},
+      {"weighted, 3 ahead", [] { return in_memory(images(33), weighted(3)); }},
       {"map style", [] { return drawn(0); }},
+      {"map style, weighted, 2 workers",
+       [] {
+         return data::map_style(
+             Drawn(), {.batch_size = 5, .weights = at::arange(33), .samples_per_epoch = 24, .num_workers = 2});
+       }},
       {"map style, 1 worker", [] { return drawn(1); }},
       {"map style, 2 workers", [] { return drawn(2, 1); }},
       {"map style, 8 workers", [] { return drawn(8); }},

@@ -1,0 +1,26 @@
+#pragma once
+#include <string>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+namespace composer::data {
+
+// One value for each row of some data: a tensor, or the name of one of the data's tensors or columns.
+class RowValues {
+ public:
+  RowValues() = default;  // none
+  RowValues(at::Tensor values) : values_(std::move(values)) {}
+  RowValues(std::string name) : name_(std::move(name)) {}
+  RowValues(const char* name) : name_(name) {}
+
+  bool empty() const { return !values_.defined() && name_.empty(); }
+  const std::string& name() const { return name_; }  // empty if the values were given
+  const at::Tensor& values() const { return values_; }
+
+ private:
+  at::Tensor values_;
+  std::string name_;
+};
+
+}  // namespace composer::data

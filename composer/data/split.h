@@ -1,0 +1,109 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "composer/core/export.h"
+#include "composer/data/row_values.h"
+#include "composer/data/subset.h"
+
+namespace composer::data {
+
+// At most one of stratify, groups and (time, series) may be given.
+struct SplitOptions {
+  std::uint64_t seed = 17;  // of the random choice of rows
+  bool shuffle = true;      // false: the first rows are the first part. No effect with time or series
+  RowValues stratify = {};  // classes: each is divided like the whole
+  RowValues groups = {};    // rows of one group, such as a patient, are in one part
+  RowValues time = {};      // the oldest rows are the first part, and no moment is in two parts
+  RowValues series = {};    // each series is divided by time, or in the order of its rows if no time is given
+  std::int64_t gap = 0;     // with time or series: rows left out at the end of each part that another one follows
+};
+
+// The rows of each part: int64 [n], ascending. Each row is in exactly one part, but for those that `gap` leaves out.
+// Depends only on the arguments. Throws ConfigError for fractions that are not > 0 or do not add up to 1 and for
+// options that contradict each other, DataError for values that do not fit the rows and for a part without rows.
+COMPOSER_EXPORT std::vector<at::Tensor> split_rows(std::int64_t rows, const std::vector<double>& fractions,
+                                                   const SplitOptions& options = {});
+
+struct FoldRows {
+  at::Tensor train, test;  // as in split_rows()
+};
+
+// k ways to train on one part of the rows and to test on the rest. Each row is tested in exactly one of them. With time
+// or series, the rows are divided into k + 1 blocks, and fold i trains on the blocks up to i and is tested on the next.
+COMPOSER_EXPORT std::vector<FoldRows> k_fold_rows(std::int64_t rows, std::int64_t k, const SplitOptions& options = {});
+
+// Data that can be divided: a Batch, a SampleSource, Windows, and each type for which these functions are declared in
+// its namespace.
+template <class D>
+concept Divisible = requires(const D& data, const at::Tensor& rows, const std::string& name) {
+  num_rows(data);
+  subset(data, rows);
+  column(data, name);
+};
+
+namespace detail {
+
+// Replaces names by the values of the data's columns.
+template <class D>
+SplitOptions with_values(const D& data, SplitOptions options) {
+  for (RowValues* values : {&options.stratify, &options.groups, &options.time, &options.series})
+    if (!values->name().empty()) *values = column(data, values->name());
+  return options;
+}
+
+}  // namespace detail
+
+// The parts of the data: const auto [train, test] = split(data, {0.8, 0.2}, {.stratify = "target"});
+template <Divisible D, std::size_t N>
+auto split(const D& data, const double (&fractions)[N], const SplitOptions& options = {}) {
+  const std::vector<at::Tensor> rows =
+      split_rows(num_rows(data), {fractions, fractions + N}, detail::with_values(data, options));
+  return [&]<std::size_t... I>(std::index_sequence<I...>) { return std::array{subset(data, rows[I])...}; }
+  (std::make_index_sequence<N>());
+}
+
+// The same for a number of parts that is known only when the program runs.
+template <Divisible D>
+auto split(const D& data, const std::vector<double>& fractions, const SplitOptions& options = {}) {
+  std::vector<decltype(subset(data, at::Tensor()))> parts;
+  for (const at::Tensor& rows : split_rows(num_rows(data), fractions, detail::with_values(data, options)))
+    parts.push_back(subset(data, rows));
+  return parts;
+}
+
+template <class Part>
+struct Fold {
+  Part train, test;
+};
+
+// for (const auto& [train, test] : k_folds(data, 5)) ...
+template <Divisible D>
+auto k_folds(const D& data, std::int64_t k, const SplitOptions& options = {}) {
+  std::vector<Fold<decltype(subset(data, at::Tensor()))>> folds;
+  for (const FoldRows& rows : k_fold_rows(num_rows(data), k, detail::with_values(data, options)))
+    folds.push_back({subset(data, rows.train), subset(data, rows.test)});
+  return folds;
+}
+
+// Data sets by index: the parts are SampleSources.
+template <Dataset D>
+requires(!Divisible<D>) auto split(D dataset, const std::vector<double>& fractions, const SplitOptions& options = {}) {
+  return split(source(std::move(dataset)), fractions, options);
+}
+template <Dataset D, std::size_t N>
+requires(!Divisible<D>) auto split(D dataset, const double (&fractions)[N], const SplitOptions& options = {}) {
+  return split(source(std::move(dataset)), fractions, options);
+}
+template <Dataset D>
+requires(!Divisible<D>) auto k_folds(D dataset, std::int64_t k, const SplitOptions& options = {}) {
+  return k_folds(source(std::move(dataset)), k, options);
+}
+
+}  // namespace composer::data
