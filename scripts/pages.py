@@ -36,6 +36,7 @@ PAGES = [
     'data/streaming.md',
     'callbacks/writing.md',
     'loggers/writing.md',
+    'data/memory.md',
 ]
 SOURCES = [
     'tests/trainer/trainer_page_test.cpp',

@@ -1,12 +1,32 @@
 // The code of pages of docs/data; scripts/pages.py compares.
+#include <span>
+#include <vector>
+
 #include <ATen/ATen.h>
 
 #include "composer/data/class_weights.h"
 #include "composer/data/in_memory.h"
+#include "composer/data/memory.h"
 #include "composer/data/split.h"
+#include "composer/data/torch_dataset.h"
 #include "tests/support/doctest.h"
 
 namespace composer::data_pages_test {
+namespace {
+
+std::vector<float> read_sensor() { return std::vector<float>(60, 0.5F); }
+std::vector<std::int64_t> read_states() { return std::vector<std::int64_t>(20, 1); }
+
+struct TorchSet {
+  struct Example {
+    at::Tensor data, target;
+  };
+  std::size_t size() const { return 70; }
+  Example get(std::size_t) const { return {at::ones({2}), at::zeros({})}; }
+};
+
+}  // namespace
+
 TEST_CASE("The code of the page about splits does what the page says") {
   const Batch samples{{"input", at::rand({50, 2})}, {"target", at::arange(50).ge(40).to(at::kLong)}};
 
@@ -31,6 +51,26 @@ TEST_CASE("The code of the page about splits does what the page says") {
   const auto balanced = data::in_memory(train, {.batch_size = 32, .weights = data::balanced_weights(train["target"])});
 
   CHECK(balanced->num_batches() == 2);
+}
+
+TEST_CASE("The code of the page about memory does what the page says") {
+  std::vector<float> measured = read_sensor();  // rows of 3 numbers, one after another
+  std::vector<std::int64_t> states = read_states();
+  const Batch samples{{"input", data::from(std::move(measured), {-1, 3})}, {"target", data::from(std::move(states))}};
+  const auto loader = data::in_memory(samples, {.batch_size = 32});
+
+  CHECK(loader->next()->at("input").sizes() == at::IntArrayRef{20, 3});
+
+  const auto recording = std::make_shared<std::vector<float>>(read_sensor());
+  const at::Tensor shared = data::view(std::span<const float>(*recording), {-1, 3}, recording);  // the tensor keeps it
+
+  CHECK(recording.use_count() == 2);
+  const TorchSet torch_dataset;
+
+  const data::SampleSource digits = data::adapt(torch_dataset);
+  const auto digits_loader = data::map_style(digits, {.batch_size = 64, .num_workers = 2});
+
+  CHECK(digits_loader->num_batches() == 2);
 }
 
 }  // namespace composer::data_pages_test
