@@ -27,6 +27,8 @@ TABLES = {
     'StreamingLoaderOptions': ('data/mds/streaming_dataset.h', 'data/streaming.md'),
     'MdsWriterOptions': ('data/mds/mds_writer.h', 'data/streaming.md'),
     'SplitOptions': ('data/split.h', 'data/splits.md'),
+    'WindowOptions': ('data/windows.h', 'data/series.md'),
+    'WindowSplitOptions': ('data/windows.h', 'data/series.md'),
 }
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
 # But for space and comments, each other C++ block of these pages is a part of one of these sources...
@@ -37,6 +39,7 @@ PAGES = [
     'callbacks/writing.md',
     'loggers/writing.md',
     'data/memory.md',
+    'data/series.md',
 ]
 SOURCES = [
     'tests/trainer/trainer_page_test.cpp',

@@ -11,6 +11,7 @@
 #include "composer/data/in_memory.h"
 #include "composer/data/map_style.h"
 #include "composer/data/shared_loader.h"
+#include "composer/data/windows.h"
 #include "tests/data/support.h"
 #include "tests/support/doctest.h"
 

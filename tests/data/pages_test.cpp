@@ -9,6 +9,7 @@
 #include "composer/data/memory.h"
 #include "composer/data/split.h"
 #include "composer/data/torch_dataset.h"
+#include "composer/data/windows.h"
 #include "tests/support/doctest.h"
 
 namespace composer::data_pages_test {
@@ -71,6 +72,26 @@ TEST_CASE("The code of the page about memory does what the page says") {
   const auto digits_loader = data::map_style(digits, {.batch_size = 64, .num_workers = 2});
 
   CHECK(digits_loader->num_batches() == 2);
+}
+
+TEST_CASE("The code of the page about series does what the page says") {
+  const at::Tensor measurements = at::rand({1000, 3}), seconds = at::arange(1000).flip(0);
+  const at::Tensor sensor_ids = at::arange(1000).remainder(2);
+
+  const Batch rows{{"input", measurements}, {"sensor", sensor_ids}, {"time", seconds}};
+  const data::Windows all =
+      data::windows(rows, {.length = 48, .horizon = 12, .target_columns = {0}, .series = "sensor", .time = "time"});
+  const auto [past, future] = data::split_by_time(all, {0.8, 0.2});
+  const auto train_loader = data::in_memory(past, {.batch_size = 64});
+  const auto eval_loader = data::in_memory(future, {.batch_size = 256, .shuffle = false});
+
+  CHECK(train_loader->next()->at("target").sizes() == at::IntArrayRef{64, 12, 1});
+  CHECK(eval_loader->next()->at("input").sizes() == at::IntArrayRef{2 * 41, 48, 3});
+
+  const auto [train_rows, test_rows] = data::split(rows, {0.8, 0.2}, {.time = "time", .series = "sensor"});
+  const at::Tensor mean = train_rows["input"].mean(0), stddev = train_rows["input"].std(0);
+
+  CHECK(test_rows["time"].ge(800).all().item<bool>());
 }
 
 }  // namespace composer::data_pages_test

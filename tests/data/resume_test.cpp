@@ -6,6 +6,7 @@
 #include "composer/core/error.h"
 #include "composer/data/in_memory.h"
 #include "composer/data/map_style.h"
+#include "composer/data/windows.h"
 #include "tests/data/support.h"
 #include "tests/support/doctest.h"
 
@@ -51,6 +52,11 @@ InMemoryOptions weighted(std::int64_t prefetch) {
   return options;
 }
 
+data::Windows stretches() {
+  return data::windows(at::arange(80).view({40, 2}),
+                       {.length = 4, .horizon = 2, .series = at::arange(40).div(13, "floor")});
+}
+
 std::vector<LoaderCase> cases() {
   return {
       {"in order", [] { return in_memory(images(33), {.batch_size = 5, .shuffle = false}); }},
@@ -61,6 +67,8 @@ std::vector<LoaderCase> cases() {
       {"augmented, 99 ahead", [] { return in_memory(images(33), augmented(99)); }},
       {"weighted", [] { return in_memory(images(33), weighted(0)); }},
       {"weighted, 3 ahead", [] { return in_memory(images(33), weighted(3)); }},
+      {"windows", [] { return in_memory(stretches(), {.batch_size = 5}); }},
+      {"windows, 2 ahead", [] { return in_memory(stretches(), {.batch_size = 5, .prefetch = 2}); }},
       {"map style", [] { return drawn(0); }},
       {"map style, weighted, 2 workers",
        [] {
