@@ -29,6 +29,7 @@ TABLES = {
     'SplitOptions': ('data/split.h', 'data/splits.md'),
     'WindowOptions': ('data/windows.h', 'data/series.md'),
     'WindowSplitOptions': ('data/windows.h', 'data/series.md'),
+    'ReplayBufferOptions': ('data/replay_buffer.h', 'data/replay.md'),
 }
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
 # But for space and comments, each other C++ block of these pages is a part of one of these sources...
@@ -40,6 +41,7 @@ PAGES = [
     'loggers/writing.md',
     'data/memory.md',
     'data/series.md',
+    'data/replay.md',
 ]
 SOURCES = [
     'tests/trainer/trainer_page_test.cpp',

@@ -7,6 +7,7 @@
 #include "composer/data/class_weights.h"
 #include "composer/data/in_memory.h"
 #include "composer/data/memory.h"
+#include "composer/data/replay_buffer.h"
 #include "composer/data/split.h"
 #include "composer/data/torch_dataset.h"
 #include "composer/data/windows.h"
@@ -92,6 +93,19 @@ TEST_CASE("The code of the page about series does what the page says") {
   const at::Tensor mean = train_rows["input"].mean(0), stddev = train_rows["input"].std(0);
 
   CHECK(test_rows["time"].ge(800).all().item<bool>());
+}
+
+TEST_CASE("The code of the page about replay buffers does what the page says") {
+  const at::Tensor observations = at::rand({20, 4}), next_observations = at::rand({20, 4});
+  const at::Tensor actions = at::zeros({20}, at::kLong), rewards = at::ones({20}), errors = at::rand({8});
+
+  const auto replay = std::make_shared<data::ReplayBuffer>(
+      data::ReplayBufferOptions{.capacity = 1000, .batch_size = 8, .alpha = 0.6, .seed = 3});
+  replay->push({{"observation", observations}, {"action", actions}, {"reward", rewards}, {"next", next_observations}});
+  const Batch drawn = replay->sample(0);
+  replay->update_priorities(drawn["index"], errors);
+
+  CHECK(drawn["weight"].sizes() == at::IntArrayRef{8});
 }
 
 }  // namespace composer::data_pages_test
