@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 
 #include "composer/core/error.h"
@@ -214,13 +215,11 @@ void write_cell(CsvWriter& to, const Column& column, std::int64_t row, bool only
 Table read_csv(const fs::path& file, CsvOptions options) {
   options = checked("read_csv", std::move(options), csv_options());
   const detail::CsvRules rules = rules_of(file, options);
-  detail::CsvContents contents = detail::read_csv_contents(
-      [&] { return detail::open_bytes(file); }, rules,
-      [](std::size_t count, const std::function<void(std::size_t)>& f) {
-        parallel_for(0, static_cast<std::int64_t>(count), 1, [&](std::int64_t first, std::int64_t last) {
-          for (std::int64_t i = first; i < last; ++i) f(static_cast<std::size_t>(i));
-        });
-      });
+  detail::CsvContents contents = detail::read_csv_contents([&] { return detail::open_bytes(file); }, rules,
+                                                           [](const std::function<void()>& work) {
+                                                             parallel_for(0, at::get_num_threads(), 1,
+                                                                          [&](std::int64_t, std::int64_t) { work(); });
+                                                           });
   // In the order in which the columns are asked for, which the reader keeps.
   Table table;
   for (std::size_t c = 0; c < contents.names.size(); ++c) {

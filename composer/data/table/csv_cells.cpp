@@ -134,26 +134,17 @@ std::size_t CsvSplitter::after_closing_quote(std::string_view bytes, std::size_t
   return std::string_view::npos;
 }
 
-std::vector<std::size_t> CsvSplitter::cuts(std::string_view bytes, std::size_t step) const {
-  std::vector<std::size_t> places;
-  std::size_t next = step, last = 0;
-  for (std::size_t at = 0;;) {
+std::size_t CsvSplitter::whole_records(std::string_view bytes) const {
+  std::size_t whole = 0;
+  for (std::size_t at = 0; at != std::string_view::npos;) {
     const std::size_t quote = opening_quote(bytes, at);
-    const std::string_view outside = bytes.substr(0, quote);
-    while (next < quote) {
-      const std::size_t end = outside.find('\n', std::max(at, next));
-      if (end == std::string_view::npos) break;
-      places.push_back(end + 1);
-      next = end + 1 + step;
-    }
-    if (const std::size_t end = last_line_end(outside.substr(at)); end != std::string_view::npos) last = at + end + 1;
+    if (const std::size_t end = last_line_end(bytes.substr(at, quote - at)); end != std::string_view::npos)
+      whole = at + end + 1;
     if (quote == bytes.size()) break;
     bool ignored = false;
     at = after_closing_quote(bytes, quote + 1, ignored);
-    if (at == std::string_view::npos) break;
   }
-  if (places.empty() || places.back() != last) places.push_back(last);
-  return places;
+  return whole;
 }
 
 bool CsvSplitter::skip_lines_without_cells(std::string_view block, std::size_t& at) const {
@@ -216,8 +207,9 @@ bool CsvSplitter::next(const CsvChunk& chunk, std::string_view block, std::size_
   return true;
 }
 
-void CsvSplitter::split(const CsvChunk& chunk, std::string_view block, const std::vector<int>& places,
-                        std::size_t width, std::size_t most, CsvCells& into) const {
+void CsvSplitter::split(const CsvChunk& chunk, const std::vector<int>& places, std::size_t width, std::size_t most,
+                        CsvCells& into) const {
+  const std::string_view block = chunk.bytes;
   into.block = block;
   into.rows = 0;
   into.is_ascii = is_ascii(block);

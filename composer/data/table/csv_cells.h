@@ -60,18 +60,17 @@ class CsvSplitter {
 
   const CsvDialect& dialect() const { return dialect_; }
 
-  // `bytes` begins with a record. Returns places between records, one about every `step` bytes; the last one is the end
-  // of the last whole record, and 0 if there is none.
-  std::vector<std::size_t> cuts(std::string_view bytes, std::size_t step) const;
+  // `bytes` begins with a record. Returns the end of the last record that is whole; 0 if there is none.
+  std::size_t whole_records(std::string_view bytes) const;
 
   // Reads the next record that is neither empty nor a comment. Sets `at` to what follows. False: there is none.
   bool next(const CsvChunk& chunk, std::string_view block, std::size_t& at, std::vector<CsvCell>& record) const;
 
-  // Reads records of a block of the chunk, at most `most`, each of which must have places.size() cells. places[i] is
+  // Reads the records of a chunk, at most `most`, each of which must have places.size() cells. places[i] is
   // where cell i is put in a row of `into`, or -1 for one that is left out; `width` is the length of a row. Throws
   // DataError.
-  void split(const CsvChunk& chunk, std::string_view block, const std::vector<int>& places, std::size_t width,
-             std::size_t most, CsvCells& into) const;
+  void split(const CsvChunk& chunk, const std::vector<int>& places, std::size_t width, std::size_t most,
+             CsvCells& into) const;
 
  private:
   std::size_t opening_quote(std::string_view bytes, std::size_t from) const;

@@ -1,9 +1,12 @@
 #include "composer/data/table/csv_columns.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <set>
 
 #include "composer/core/error.h"
@@ -75,82 +78,216 @@ void append_piece(CsvColumn& column, const CsvPiece& piece, std::size_t rows) {
   column.has_missing |= piece.has_missing;
 }
 
-// One reading of a file, of all chosen columns or of some of them.
+// Some whole records of a file, and the values that are read of them.
+struct Piece {
+  std::size_t number = 0;
+  std::uint64_t line = 1;
+  std::vector<char> buffer;
+  std::size_t begin = 0, end = 0;  // of the records in the buffer
+  CsvCells cells;
+  std::vector<CsvPiece> columns;
+
+  std::string_view bytes() const { return {buffer.data() + begin, end - begin}; }
+};
+
+// One reading of a file, of all chosen columns or of some of them. Each thread takes the next piece of the file, reads
+// its values, and adds them to the columns, with those that other threads have read of later pieces and left behind.
+// Threads wait only for a piece that is far behind.
 class Reading {
  public:
-  Reading(const CsvRules& rules, const RunAll& run_all)
-      : rules_(rules),
-        run_all_(run_all),
-        missing_(rules.missing),
-        splitter_(rules.dialect),
-        values_(rules_, missing_) {}
+  Reading(const CsvRules& rules, ByteStream& bytes)
+      : rules_(rules), bytes_(bytes), missing_(rules.missing), splitter_(rules.dialect), values_(rules_, missing_) {}
 
-  void read(ByteStream& bytes);
+  // Before read(): these columns alone, as texts.
+  void read_as_texts(const std::vector<std::string>& columns) { as_texts_ = columns; }
+  void read(const OnThreads& on_threads);
+
+  std::size_t rows() const { return rows_; }
 
   std::vector<std::string> names;  // of the columns that are read
   std::vector<CsvColumn> columns;
   std::vector<bool> fixed;
   std::vector<bool> again;  // the columns that are text, and of which some cells have been read as numbers
 
-  std::size_t rows() const { return rows_; }
-
-  // Before read(): these columns alone, as texts.
-  void read_as_texts(const std::vector<std::string>& columns) { as_texts_ = columns; }
-
  private:
-  struct Block {
-    std::string_view bytes;
-    CsvCells cells;
-    std::vector<CsvPiece> pieces;
-    std::uint64_t lines = 0;
-  };
+  using PiecePointer = std::unique_ptr<Piece>;
+  static constexpr std::size_t kMostAhead = 16;  // pieces that are read before an earlier one is
+
+  void work();
+  PiecePointer next_piece();
+  bool fill(Piece& piece);
+  void read_values(Piece& piece);
+  void deliver(PiecePointer piece);
+  void add(Piece& piece);
+  void add_column(Piece& piece, std::size_t column);
+  void fail(std::size_t number);
 
   std::size_t begin(std::string_view bytes, bool all);
   void choose(const std::vector<std::string>& all);
   std::size_t place_of(const std::vector<std::string>& all, const std::string& name, const char* option) const;
-  std::uint64_t take(const CsvChunk& chunk, std::vector<std::size_t> cuts);
-  void take_column(const CsvChunk& chunk, std::size_t column, std::size_t count);
-  void for_all(std::size_t count, std::vector<std::exception_ptr>& errors, const std::function<void(std::size_t)>& f);
 
   const CsvRules& rules_;
-  const RunAll& run_all_;
+  ByteStream& bytes_;
   MissingTexts missing_;
   CsvSplitter splitter_;
   CsvValues values_;
   std::vector<std::string> as_texts_;
-  bool begun_ = false;
   std::vector<int> places_;  // for each column of the file: its number among those that are read, or -1
+
+  std::mutex reading_;  // guards what follows
+  bool begun_ = false, ended_ = false;
+  std::string kept_;  // what has been read of the next piece
+  std::uint64_t line_ = 1;
+  std::size_t taken_ = 0;  // pieces
+
+  std::mutex adding_;  // guards what follows, and the columns
+  std::condition_variable added_;
+  std::size_t next_ = 0;                       // number of the piece that is added next
+  std::map<std::size_t, PiecePointer> later_;  // those that were read before it
+  std::vector<PiecePointer> unused_;           // for their memory
   std::size_t rows_ = 0;
-  std::vector<Block> blocks_;
+  std::size_t failed_ = SIZE_MAX;  // number of the first piece with an error
+  std::exception_ptr error_;
 };
 
-void Reading::read(ByteStream& bytes) {
-  std::vector<char> buffer;
-  std::uint64_t line = 1;
-  std::size_t kept = 0;  // bytes at the beginning of the buffer that belong to the next piece
-  for (bool ended = false; !ended && rows_ < rules_.most_rows;) {
-    if (buffer.size() < kept + rules_.bytes_at_once) buffer.resize(kept + rules_.bytes_at_once);
-    const std::size_t got = bytes.read(buffer.data() + kept, rules_.bytes_at_once);
-    ended = got < rules_.bytes_at_once;
-    std::string_view rest(buffer.data(), kept + got);
-    if (!begun_) {
-      const std::size_t used = begin(rest, ended);
-      line += lines_in(rest.substr(0, used));
-      rest.remove_prefix(used);
-    }
-    std::vector<std::size_t> cuts{0};
-    if (begun_) cuts = splitter_.cuts(rest, rules_.bytes_of_block);
-    if (begun_ && ended && cuts.back() < rest.size()) cuts.push_back(rest.size());
-    const std::size_t whole = cuts.back();
-    if (whole == 0 && rest.size() > kLongestRecord)
-      throw DataError(rules_.file, ":", line, ": a record begins here that has more than ", kLongestRecord >> 20,
-                      " MB: is a quote never closed?");
-    if (whole > 0) line += take({rules_.file, rest.substr(0, whole), line}, cuts);
-    kept = rest.size() - whole;
-    std::memmove(buffer.data(), rest.data() + whole, kept);
-  }
-  if (!begun_) throw DataError(rules_.file, ": has no header: the file is empty");
+void Reading::read(const OnThreads& on_threads) {
+  if (rules_.most_rows == SIZE_MAX)
+    on_threads([&] { work(); });
+  else
+    work();  // so that no piece is read that follows the last row
+  if (error_) std::rethrow_exception(error_);
   if (rows_ == 0) throw DataError(rules_.file, ": has no rows");
+}
+
+void Reading::work() {
+  std::size_t number = 0;
+  try {
+    for (;;) {
+      PiecePointer piece;
+      {
+        const std::lock_guard lock(reading_);
+        number = taken_;
+        piece = next_piece();
+      }
+      if (!piece) return;
+      read_values(*piece);
+      deliver(std::move(piece));
+    }
+  } catch (...) {
+    fail(number);
+  }
+}
+
+void Reading::fail(std::size_t number) {
+  const std::lock_guard lock(adding_);
+  if (number < failed_) {
+    failed_ = number;
+    error_ = std::current_exception();
+  }
+  added_.notify_all();
+}
+
+Reading::PiecePointer Reading::next_piece() {
+  PiecePointer piece;
+  {
+    std::unique_lock lock(adding_);
+    added_.wait(lock, [&] { return failed_ != SIZE_MAX || taken_ < next_ + kMostAhead; });
+    if (failed_ != SIZE_MAX || rows_ >= rules_.most_rows) return nullptr;
+    if (!unused_.empty()) {
+      piece = std::move(unused_.back());
+      unused_.pop_back();
+    }
+  }
+  if (!piece) piece = std::make_unique<Piece>();
+  while (!ended_)
+    if (fill(*piece)) {
+      piece->number = taken_++;
+      return piece;
+    }
+  return nullptr;
+}
+
+// Reads on in the file. Returns false if there is no whole record yet.
+bool Reading::fill(Piece& piece) {
+  const std::size_t room = kept_.size() + rules_.bytes_at_once;
+  if (piece.buffer.size() < room) piece.buffer.resize(room);
+  std::ranges::copy(kept_, piece.buffer.begin());
+  const std::size_t got = bytes_.read(piece.buffer.data() + kept_.size(), rules_.bytes_at_once);
+  ended_ = got < rules_.bytes_at_once;
+  const std::string_view all(piece.buffer.data(), kept_.size() + got);
+  piece.begin = 0;
+  if (!begun_) {
+    piece.begin = begin(all, ended_);
+    line_ += lines_in(all.substr(0, piece.begin));
+  }
+  const std::string_view rest = all.substr(piece.begin);
+  const std::size_t whole = !begun_ ? 0 : ended_ ? rest.size() : splitter_.whole_records(rest);
+  if (whole == 0 && rest.size() > kLongestRecord)
+    throw DataError(rules_.file, ":", line_, ": a record begins here that has more than ", kLongestRecord >> 20,
+                    " MB: is a quote never closed?");
+  piece.end = piece.begin + whole;
+  piece.line = line_;
+  line_ += lines_in(piece.bytes());
+  kept_ = all.substr(piece.end);
+  return whole > 0;
+}
+
+void Reading::read_values(Piece& piece) {
+  const CsvChunk chunk{rules_.file, piece.bytes(), piece.line};
+  std::vector<CsvKind> least;
+  std::size_t most = rules_.most_rows;
+  {
+    const std::lock_guard lock(adding_);
+    for (const CsvColumn& column : columns) least.push_back(column.kind);
+    if (most != SIZE_MAX) most -= rows_;
+  }
+  splitter_.split(chunk, places_, names.size(), most, piece.cells);
+  piece.columns.resize(names.size());
+  for (std::size_t c = 0; c < names.size(); ++c)
+    values_.read(chunk, piece.cells, c, names.size(), least[c], fixed[c], names[c], piece.columns[c]);
+}
+
+void Reading::deliver(PiecePointer piece) {
+  const std::lock_guard lock(adding_);
+  later_.emplace(piece->number, std::move(piece));
+  while (!later_.empty() && later_.begin()->first == next_ && next_ < failed_) {
+    PiecePointer first = std::move(later_.begin()->second);
+    later_.erase(later_.begin());
+    try {
+      add(*first);
+    } catch (...) {
+      failed_ = next_;
+      error_ = std::current_exception();
+    }
+    ++next_;
+    unused_.push_back(std::move(first));
+  }
+  added_.notify_all();
+}
+
+void Reading::add(Piece& piece) {
+  for (std::size_t c = 0; c < names.size(); ++c) add_column(piece, c);
+  rows_ += piece.cells.rows;
+}
+
+void Reading::add_column(Piece& piece, std::size_t c) {
+  const CsvChunk chunk{rules_.file, piece.bytes(), piece.line};
+  CsvColumn& column = columns[c];
+  CsvPiece& values = piece.columns[c];
+  const CsvKind kind = joined(column.kind, values.kind);
+  if (column.first_text.empty() && kind == CsvKind::TEXT && values.first_text.data())
+    column.first_text = join("line ", chunk.line_of(values.first_text.data()), " has ", shown_cell(values.first_text));
+  if (kind == CsvKind::TEXT && kind != column.kind && column.kind != CsvKind::NONE) again[c] = true;
+  if (kind == CsvKind::DOUBLE && column.kind == CsvKind::INT64) turn_to_doubles(column);
+  if (column.kind == CsvKind::NONE) {
+    column.kind = kind;
+    append_missing(column, column.rows);
+  }
+  column.kind = kind;
+  if (again[c]) return;
+  if (kind == CsvKind::TEXT && values.kind != CsvKind::TEXT)
+    values_.read(chunk, piece.cells, c, names.size(), CsvKind::TEXT, true, names[c], values);
+  append_piece(column, values, piece.cells.rows);
 }
 
 // Reads what is before the rows. Returns its length, and sets begun_, unless there are more bytes to come.
@@ -168,7 +305,7 @@ std::size_t Reading::begin(std::string_view bytes, bool all) {
   }
   // The records that are complete.
   const std::string_view rest = bytes.substr(at);
-  const std::string_view whole = all ? rest : rest.substr(0, splitter_.cuts(rest, rest.size() + 1).back());
+  const std::string_view whole = all ? rest : rest.substr(0, splitter_.whole_records(rest));
   const CsvChunk chunk{rules_.file, bytes, 1};
   std::vector<CsvCell> record;
   std::size_t end = 0;
@@ -246,79 +383,12 @@ void Reading::choose(const std::vector<std::string>& all) {
   }
 }
 
-// Runs f for all; an error is that of the first one.
-void Reading::for_all(std::size_t count, std::vector<std::exception_ptr>& errors,
-                      const std::function<void(std::size_t)>& f) {
-  errors.assign(count, nullptr);
-  run_all_(count, [&](std::size_t i) {
-    try {
-      f(i);
-    } catch (...) {
-      errors[i] = std::current_exception();
-    }
-  });
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
-}
-
-// Reads blocks of records, which end at the cuts. Returns the number of lines.
-std::uint64_t Reading::take(const CsvChunk& chunk, std::vector<std::size_t> cuts) {
-  const std::size_t width = names.size();
-  if (rules_.most_rows != SIZE_MAX) cuts = {chunk.bytes.size()};  // in one block, whose records are counted
-  if (blocks_.size() < cuts.size()) blocks_.resize(cuts.size());
-  for (std::size_t i = 0; i < cuts.size(); ++i) {
-    const std::size_t from = i == 0 ? 0 : cuts[i - 1];
-    blocks_[i].bytes = chunk.bytes.substr(from, cuts[i] - from);
-    blocks_[i].pieces.resize(width);
-  }
-  std::vector<std::exception_ptr> errors;
-  for_all(cuts.size(), errors, [&](std::size_t i) {
-    Block& block = blocks_[i];
-    block.lines = lines_in(block.bytes);
-    splitter_.split(chunk, block.bytes, places_, width, rules_.most_rows - rows_, block.cells);
-    for (std::size_t c = 0; c < width; ++c)
-      values_.read(chunk, block.cells, c, width, columns[c].kind, fixed[c], names[c], block.pieces[c]);
-  });
-  std::uint64_t lines = 0;
-  for (std::size_t i = 0; i < cuts.size(); ++i) {
-    rows_ += blocks_[i].cells.rows;
-    lines += blocks_[i].lines;
-  }
-  for_all(width, errors, [&](std::size_t c) { take_column(chunk, c, cuts.size()); });
-  return lines;
-}
-
-void Reading::take_column(const CsvChunk& chunk, std::size_t c, std::size_t count) {
-  CsvColumn& column = columns[c];
-  CsvKind kind = column.kind;
-  for (std::size_t i = 0; i < count; ++i) {
-    const CsvPiece& piece = blocks_[i].pieces[c];
-    kind = joined(kind, piece.kind);
-    if (column.first_text.empty() && kind == CsvKind::TEXT && piece.first_text.data())
-      column.first_text = join("line ", chunk.line_of(piece.first_text.data()), " has ", shown_cell(piece.first_text));
-  }
-  if (kind == CsvKind::TEXT && kind != column.kind && column.kind != CsvKind::NONE) again[c] = true;
-  if (kind == CsvKind::DOUBLE && column.kind == CsvKind::INT64) turn_to_doubles(column);
-  if (kind != column.kind && column.kind == CsvKind::NONE) {
-    column.kind = kind;
-    append_missing(column, column.rows);
-  }
-  column.kind = kind;
-  for (std::size_t i = 0; i < count; ++i) {
-    Block& block = blocks_[i];
-    CsvPiece& piece = block.pieces[c];
-    if (again[c]) continue;
-    if (kind == CsvKind::TEXT && piece.kind != CsvKind::TEXT)
-      values_.read(chunk, block.cells, c, names.size(), CsvKind::TEXT, true, names[c], piece);
-    append_piece(column, piece, block.cells.rows);
-  }
-}
-
 }  // namespace
 
-CsvContents read_csv_contents(const OpenBytes& open, const CsvRules& rules, const RunAll& run_all) {
-  Reading first(rules, run_all);
-  first.read(*open());
+CsvContents read_csv_contents(const OpenBytes& open, const CsvRules& rules, const OnThreads& on_threads) {
+  const std::unique_ptr<ByteStream> bytes = open();
+  Reading first(rules, *bytes);
+  first.read(on_threads);
   std::vector<std::string> texts;
   for (std::size_t c = 0; c < first.names.size(); ++c)
     if (first.again[c]) {
@@ -326,9 +396,10 @@ CsvContents read_csv_contents(const OpenBytes& open, const CsvRules& rules, cons
       first.columns[c] = {.first_text = std::move(first.columns[c].first_text)};
     }
   if (!texts.empty()) {
-    Reading second(rules, run_all);
+    const std::unique_ptr<ByteStream> once_more = open();
+    Reading second(rules, *once_more);
     second.read_as_texts(texts);
-    second.read(*open());
+    second.read(on_threads);
     for (std::size_t c = 0, i = 0; c < first.names.size(); ++c) {
       if (!first.again[c]) continue;
       if (second.columns[i].rows != first.rows())

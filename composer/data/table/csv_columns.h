@@ -49,8 +49,7 @@ struct CsvRules {
   std::vector<std::string> columns = {};                    // those that are read; empty: all
   std::vector<std::pair<std::string, CsvKind>> kinds = {};  // of some columns
   std::vector<std::string> missing = {};                    // texts of missing cells
-  // Blocks fit into the caches of a processor, with what is read of them.
-  std::size_t bytes_at_once = std::size_t{4} << 20, bytes_of_block = std::size_t{256} << 10;
+  std::size_t bytes_at_once = std::size_t{512} << 10;         // a piece fits into the caches, with what is read of it
 };
 
 struct CsvContents {
@@ -58,14 +57,15 @@ struct CsvContents {
   std::vector<CsvColumn> columns;
 };
 
-// Calls f(i) for all i below `count`, perhaps on several threads.
-using RunAll = std::function<void(std::size_t count, const std::function<void(std::size_t i)>& f)>;
+// Calls `work` once, or on several threads at the same time. It does not throw.
+using OnThreads = std::function<void(const std::function<void()>& work)>;
 using OpenBytes = std::function<std::unique_ptr<ByteStream>()>;
 
-// Reads a file in pieces, and each piece in blocks of records, which `run_all` may read at the same time. A file whose
-// column turns out to be text after some of its cells have been read as numbers is opened a second time, for those
-// columns. Throws DataError with file, line and column; ConfigError for a name in the rules that is no column.
-CsvContents read_csv_contents(const OpenBytes& open, const CsvRules& rules, const RunAll& run_all);
+// Reads a file in pieces of whole records, several at the same time. A file in which a column turns out to be text
+// after some of its cells have been read as numbers is opened a second time, for such columns alone. Throws DataError
+// with file, line and column, for the first one of several errors; ConfigError for a name in the rules that is no
+// column.
+CsvContents read_csv_contents(const OpenBytes& open, const CsvRules& rules, const OnThreads& on_threads);
 
 // The number that all of the text is, without the locale; nothing if it is none.
 std::optional<double> csv_number(std::string_view text, bool decimal_comma = false);

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "composer/core/error.h"
@@ -38,8 +39,10 @@ CsvContents read(const std::string& bytes, CsvRules rules) {
   rules.file = "file";
   rules.missing = {""};
   return read_csv_contents([&] { return std::make_unique<Bytes>(bytes); }, rules,
-                           [](std::size_t count, const std::function<void(std::size_t)>& f) {
-                             for (std::size_t i = count; i-- > 0;) f(i);
+                           [](const std::function<void()>& work) {
+                             std::vector<std::thread> threads;
+                             for (int i = 0; i < 3; ++i) threads.emplace_back(work);
+                             for (std::thread& thread : threads) thread.join();
                            });
 }
 
@@ -72,7 +75,7 @@ std::string as_cell(const std::string& text, RandomStream& random) {
 
 }  // namespace
 
-TEST_CASE("Texts in quotes are read as they were written, wherever pieces and blocks of the file are cut") {
+TEST_CASE("Texts in quotes are read as they were written, wherever the pieces of the file are cut") {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     CAPTURE(seed);
     RandomStream random(hash64(seed, 1));
@@ -98,7 +101,6 @@ TEST_CASE("Texts in quotes are read as they were written, wherever pieces and bl
     CsvRules rules{.dialect = {.comment = '#'}};
     for (std::size_t c = 0; c < width; ++c) rules.kinds.emplace_back("n" + std::to_string(c), CsvKind::TEXT);
     rules.bytes_at_once = 1 + random.below(40);
-    rules.bytes_of_block = 1 + random.below(20);
     CAPTURE(file);
     const CsvContents contents = read(file, rules);
     REQUIRE(contents.columns.size() == width);
@@ -135,7 +137,7 @@ TEST_CASE("The type of a column is that of all its cells, wherever the one is th
         CAPTURE(at_once);
         std::string file = "k,v\n";
         for (std::size_t i = 0; i < 30; ++i) file += "0," + (i == place ? other : first) + "\n";
-        const CsvContents contents = read(file, {.bytes_at_once = at_once, .bytes_of_block = 5});
+        const CsvContents contents = read(file, {.bytes_at_once = at_once});
         const CsvColumn& column = contents.columns.at(1);
         CHECK(column.kind == kind);
         CHECK(contents.columns.at(0).kind == CsvKind::INT64);
@@ -166,19 +168,19 @@ TEST_CASE("Numbers are those that the C library reads, to the last bit") {
     file += std::string(text) + '\n';
     numbers.push_back(number);
   }
-  const CsvContents contents = read(file, {.bytes_at_once = 1000, .bytes_of_block = 100});
+  const CsvContents contents = read(file, {.bytes_at_once = 1000});
   const CsvColumn& column = contents.columns.at(0);
   REQUIRE(column.kind == CsvKind::DOUBLE);
   REQUIRE(column.rows == numbers.size());
   CHECK(std::memcmp(column.doubles.data(), numbers.data(), numbers.size() * sizeof(double)) == 0);
 }
 
-TEST_CASE("The line of an error is right in every piece and block of a file") {
+TEST_CASE("The line of an error is right in every piece of a file") {
   for (std::size_t bad = 0; bad < 40; ++bad)
     for (std::size_t at_once : {5, 33, 10000}) {
       std::string file = "# first\na,b\n";
       for (std::size_t i = 0; i < 40; ++i) file += i == bad ? "1\n" : "\"x\ny\",2\n";
-      const CsvRules rules{.dialect = {.comment = '#'}, .bytes_at_once = at_once, .bytes_of_block = 10};
+      const CsvRules rules{.dialect = {.comment = '#'}, .bytes_at_once = at_once};
       CHECK_THROWS_WITH_AS(
           read(file, rules),
           doctest::Contains(("file:" + std::to_string(3 + 2 * bad) + ": has 1 cell, and there are 2").c_str()),
