@@ -30,6 +30,9 @@ TABLES = {
     'WindowOptions': ('data/windows.h', 'data/series.md'),
     'WindowSplitOptions': ('data/windows.h', 'data/series.md'),
     'ReplayBufferOptions': ('data/replay_buffer.h', 'data/replay.md'),
+    'ImageFolderOptions': ('data/image/image_folder.h', 'data/images.md'),
+    'ReadImageOptions': ('data/image/read_image.h', 'data/images.md'),
+    'ImagePreprocessingOptions': ('data/image/image_preprocessing.h', 'data/images.md'),
 }
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
 # But for space and comments, each other C++ block of these pages is a part of one of these sources...
@@ -42,6 +45,7 @@ PAGES = [
     'data/memory.md',
     'data/series.md',
     'data/replay.md',
+    'data/images.md',
 ]
 SOURCES = [
     'tests/trainer/trainer_page_test.cpp',
@@ -52,6 +56,7 @@ SOURCES = [
     'tests/data/mds/page_test.cpp',
     'tests/data/pages_test.cpp',
     'tests/step/part_weights_test.cpp',
+    'tests/data/image/images_page_test.cpp',
 ]
 # ... and so are the blocks of others that begin like this.
 BLOCKS = {'algorithms/writing.md': ['class NoisyInputs', 'struct Line', 'struct Scaled', 'struct ScaleOptions', 'const Registry'], 'data.md': ['const Batch samples', 'class Surface'],

@@ -1,4 +1,5 @@
-// The errors' destructors, which the library keeps beside what needs libtorch, and its warnings, which say nothing here.
+// The errors' destructors, which the library keeps beside what needs libtorch, and its warnings, which say nothing
+// here.
 #include "composer/core/error.h"
 
 namespace composer {

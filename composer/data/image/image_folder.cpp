@@ -1,14 +1,14 @@
 #include "composer/data/image/image_folder.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <string_view>
 #include <utility>
 
 #include <ATen/ops/scalar_tensor.h>
+
+#include <sys/stat.h>
 
 #include "composer/core/error.h"
 #include "composer/core/option.h"
@@ -92,13 +92,18 @@ class Lister {
     std::vector<std::string> images;
     std::size_t above = folder_.native().size();
     if (!folder_.native().ends_with('/')) ++above;
+    above_ = {id_of(folder_ / name)};
     constexpr auto kFollow = fs::directory_options::follow_directory_symlink;
     for (fs::recursive_directory_iterator at(folder_ / name, kFollow), end; at != end; ++at) {
       const std::string& path = at->path().native();
       const std::string_view file = std::string_view(path).substr(path.rfind('/') + 1);
       const bool hidden = is_hidden(file);
       if (at->is_directory()) {
-        if (hidden || !options_.recursive) at.disable_recursion_pending();
+        above_.resize(static_cast<std::size_t>(at.depth()) + 1);
+        const FolderId id = id_of(at->path());
+        if (hidden || !options_.recursive || std::ranges::find(above_, id) != above_.end())
+          at.disable_recursion_pending();
+        above_.push_back(id);
       } else if (!hidden) {
         const std::string_view below = std::string_view(path).substr(above);
         (is_image(file) ? images : left_out_).emplace_back(below);
@@ -117,8 +122,16 @@ class Lister {
     });
   }
 
+  // Tells folders apart, because links may lead from one into itself.
+  using FolderId = std::pair<dev_t, ino_t>;
+  static FolderId id_of(const fs::path& folder) {
+    struct stat status {};
+    return ::stat(folder.c_str(), &status) == 0 ? FolderId(status.st_dev, status.st_ino) : FolderId();
+  }
+
   const fs::path& folder_;
   const ImageFolderOptions& options_;
+  std::vector<FolderId> above_;  // from that of the class down to the one that is read
   std::vector<std::string> extensions_, left_out_;
 };
 

@@ -14,6 +14,20 @@
 namespace composer::data::detail {
 namespace {
 
+// The content of the first chunk of EXIF data; empty if there is none.
+std::span<const std::uint8_t> exif_of(std::span<const std::uint8_t> png) {
+  constexpr std::size_t kSignature = 8, kHead = 8, kChecksum = 4;
+  for (std::size_t at = kSignature; at + kHead <= png.size();) {
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < 4; ++i) size = size << 8 | png[at + i];
+    const std::size_t left = png.size() - at - kHead;
+    if (size > left) break;
+    if (std::memcmp(png.data() + at + 4, "eXIf", 4) == 0) return png.subspan(at + kHead, size);
+    at += kHead + size + kChecksum;
+  }
+  return {};
+}
+
 class PngReader {
  public:
   explicit PngReader(const EncodedImage& image) : image_(image), left_(image.bytes) {
@@ -36,11 +50,7 @@ class PngReader {
     const bool color = (type & PNG_COLOR_MASK_COLOR) != 0;
     const bool alpha = (type & PNG_COLOR_MASK_ALPHA) != 0 || png_get_valid(png_, info_, PNG_INFO_tRNS) != 0;
     header.channels = (color ? 3 : 1) + (alpha ? 1 : 0);
-#ifdef PNG_eXIf_SUPPORTED
-    png_bytep exif = nullptr;
-    png_uint_32 size = 0;
-    if (png_get_eXIf_1(png_, info_, &size, &exif) != 0 && exif) header.orientation = exif_orientation({exif, size});
-#endif
+    header.orientation = exif_orientation(exif_of(image_.bytes));
     return header;
   }
 
@@ -76,8 +86,8 @@ class PngReader {
   bool read_header() {
     if (setjmp(back_)) return false;
     png_set_read_fn(png_, this, read_bytes);
-    png_set_chunk_cache_max(png_, 128);
-    png_set_chunk_malloc_max(png_, 8'000'000);
+    // Nothing but the pixels: for some of the rest, libpng allocates whatever length a file tells.
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION  // a fuzzer does not guess checksums
     png_set_crc_action(png_, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE);
 #endif

@@ -1,6 +1,8 @@
 #include "composer/data/image/read_image.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -33,14 +35,15 @@ std::vector<Option<ReadImageOptions>> read_image_options() {
 constexpr std::int64_t kAnyNumberOfPixels = std::numeric_limits<std::int64_t>::max();
 using Bytes = std::vector<std::uint8_t>;
 
-Bytes bytes_of_image(const std::filesystem::path& file) {
+// The first bytes of the file, at most so many.
+Bytes bytes_of_image(const std::filesystem::path& file, std::uintmax_t most = UINTMAX_MAX) {
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
   if (!std::filesystem::exists(status)) throw DataError(file.string(), ": there is no such file");
   if (!std::filesystem::is_regular_file(status)) throw DataError(file.string(), ": is not a regular file");
   std::ifstream from(file, std::ios::binary);
   if (!from) throw DataError(file.string(), ": cannot be opened: ", std::strerror(errno));
-  const auto size = std::filesystem::file_size(file, error);
+  const auto size = std::min(std::filesystem::file_size(file, error), most);
   if (error) throw DataError(file.string(), ": cannot be read: ", error.message());
   Bytes bytes(size);
   from.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
@@ -117,9 +120,17 @@ at::Tensor detail::read_image(const std::filesystem::path& file, const ReadImage
 }
 
 ImageInfo image_info(const std::filesystem::path& file) {
-  const Bytes bytes = bytes_of_image(file);
-  const detail::ImageHeader header =
-      detail::decode_image({bytes, file.string()}, {.channels = 0, .max_pixels = kAnyNumberOfPixels}, {});
+  constexpr std::uintmax_t kUsuallyEnough = 1 << 16;
+  const auto header_in = [&](std::uintmax_t most) {
+    return detail::decode_image({bytes_of_image(file, most), file.string()},
+                                {.channels = 0, .max_pixels = kAnyNumberOfPixels}, {});
+  };
+  detail::ImageHeader header;
+  try {
+    header = header_in(kUsuallyEnough);
+  } catch (const DataError&) {
+    header = header_in(UINTMAX_MAX);
+  }
   const bool turned = lies_on_its_side(header.orientation);
   return {.format = header.format,
           .size = turned ? ImageSize(header.width, header.height) : ImageSize(header.height, header.width),

@@ -107,6 +107,25 @@ TEST_CASE("Files that are left out are told in one warning, hidden ones are not"
   CHECK(warnings.say("left out 2 files that are no images of a class: readme.txt, cat/notes.doc"));
 }
 
+TEST_CASE("Links to folders are followed, and those that lead into themselves once") {
+  const Pets pets;
+  const TemporaryFolder elsewhere;
+  std::filesystem::create_directory_symlink(elsewhere.path(), pets.folder / "cat/more");
+  std::filesystem::create_directory_symlink(pets.folder.path(), pets.folder / "cat/all");
+  std::filesystem::create_directory_symlink(pets.folder / "dog", pets.folder / "dog/old/again");
+  std::filesystem::create_directory_symlink(pets.folder / "none", pets.folder / "dog/broken");
+  data::write_png(at::full({3, 6, 8}, 50, at::kByte), elsewhere / "50.png");
+  Warnings warnings;
+  const ImageFolder folder(pets.folder.path());
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < folder.size(); ++i)
+    names.push_back(folder.file(i).lexically_relative(pets.folder.path()).string());
+  CHECK(names == std::vector<std::string>{"cat/0.png", "cat/1.png", "cat/2.png", "cat/3.png", "cat/all/dog/old/0.PNG",
+                                          "cat/all/dog/old/1.PNG", "cat/all/dog/old/2.PNG", "cat/more/50.png",
+                                          "dog/old/0.PNG", "dog/old/1.PNG", "dog/old/2.PNG"});
+  CHECK(warnings.say("left out 2 files that are no images of a class: cat/all/dog/broken, dog/broken"));
+}
+
 TEST_CASE("With verify, files that are damaged are named at once; without, when they are read") {
   const Pets pets;
   for (int i = 0; i < 5; ++i) pets.file("cat/bad" + std::to_string(i) + ".jpg", "no image");

@@ -172,6 +172,20 @@ TEST_CASE("Images that are damaged, cut off or meant to harm are each a DataErro
   }
 }
 
+TEST_CASE("A PNG whose EXIF data is damaged, or tells a length that it has not, is upright and allocates none") {
+  const std::string whole = recorded_file("png_exif");
+  const std::size_t chunk = place("png_exif", "eXIf");
+  const auto decode = [](const std::string& file) {
+    return data::decode_image({reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}, {.rotate = true});
+  };
+  std::string file = whole;
+  file[chunk + 4] = 'X';  // the byte order; the checksum of what is not needed is not looked at
+  CHECK((decode(file).sizes() == at::IntArrayRef({3, 11, 19})));
+  CHECK((decode(whole).sizes() == at::IntArrayRef({3, 19, 11})));
+  file = with("png_exif", chunk - 4, "\x26\0\0\x1c"sv);
+  CHECK(error_of(file).find("the PNG image is damaged or cut off") != std::string::npos);
+}
+
 TEST_CASE("An image that is cut off anywhere is an error, or whole but for what follows its pixels") {
   for (const char* name : {"png_rgb", "png_palette", "jpeg_rgb", "jpeg_progressive", "jpeg_grey", "gif_palette",
                            "gif_interlaced", "bmp_rgb", "bmp_one_bit", "ppm"}) {
