@@ -203,7 +203,8 @@ TEST_CASE("An image that is cut off anywhere is an error, or whole but for what 
       } catch (const DataError&) {
       }
     INFO(name, ": ", least, " of ", whole.size());
-    CHECK(whole.size() - least <= 20);
+    const bool plain = std::string_view(name).starts_with("bmp") || std::string_view(name) == "ppm";
+    CHECK(whole.size() - least <= (plain ? 0 : 20));
   }
 }
 
