@@ -66,6 +66,34 @@ def check_images(folder):
         yield f"images that need a library that was left out are no errors that name its package: {said}"
 
 
+def check_installed(folder):
+    """What find_package(composer) does for a static library that was built with all. Returns what is wrong."""
+    package, user = folder / "installed/lib/cmake/composer", folder / "user"
+    package.mkdir(parents=True)
+    user.mkdir()
+    text = (ROOT / "cmake/composerConfig.cmake.in").read_text()
+    names = [reader for reader, _, _ in READERS]
+    for name, value in (("PACKAGE_INIT", "macro(check_required_components)\nendmacro()"), ("LIBTORCH_VERSION", "0"), ("LIBTORCH_ROOT", ""),
+                        ("BUILD_SHARED_LIBS", "OFF"), ("COMPOSER_HAS_CUDA", "OFF"), ("COMPOSER_READERS", ";".join(names))):
+        text = text.replace(f"@{name}@", value)
+    (package / "composerConfig.cmake").write_text(text)
+    (package / "composerTargets.cmake").write_text("")
+    for name in ("LibTorch.cmake", "Readers.cmake"):
+        (package / name).write_text((ROOT / "cmake" / name).read_text())
+    (user / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(user LANGUAGES CXX)\n"
+                                         "find_package(composer CONFIG REQUIRED)\n"
+                                         'message(STATUS "there are ${COMPOSER_READER_TARGETS}")\n')
+    for left_out in [(), *((name,) for name in names)]:
+        done = subprocess.run(["cmake", "-S", user, "-B", folder / "user_build", "-G", GENERATOR, f"-DTORCH_DIR={TORCH}",
+                               f"-DCMAKE_CXX_COMPILER={CXX}", f"-DCMAKE_PREFIX_PATH={folder / 'installed'}", *without(*left_out)],
+                              capture_output=True, text=True, timeout=300)
+        said = " ".join((done.stdout + done.stderr).split())
+        if left_out and (done.returncode == 0 or f"that was built with {left_out[0]}, which was not found" not in said):
+            yield f"an installed library whose {left_out[0]} is missing is no error that says so: {said[-1000:]}"
+        if not left_out and (done.returncode or said.partition("there are ")[2].split(" ")[0].count(";") != len(names) - 1):
+            yield f"an installed static library does not find its libraries: {said[-1000:]}"
+
+
 def main():
     wrong = []
     with tempfile.TemporaryDirectory() as name:
@@ -83,6 +111,7 @@ def main():
             if left_out == names:
                 wrong.extend(compile_asking(build))
         wrong.extend(check_images(pathlib.Path(name)))
+        wrong.extend(check_installed(pathlib.Path(name)))
         code, said = configured(build, *without(names[0]), f"-DCMAKE_REQUIRE_FIND_PACKAGE_{names[0]}=ON")
         if code == 0:
             wrong.append(f"{names[0]} is both left out and required, and that is no error")
