@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 
 #include "composer/core/error.h"
+#include "composer/data/image/read_image.h"
 #include "composer/data/mds/mds_shard.h"
 #include "composer/data/mds/mds_value.h"
 #include "composer/util/utf8.h"
@@ -165,7 +166,8 @@ at::Tensor MdsSample::tensor(std::string_view name) const {
       case MdsKind::JPEG:
       case MdsKind::PNG:
         if (reading_->decode_image) return reading_->decode_image(bytes);
-        return bytes_tensor(bytes);
+        return decode_image({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, {}, "the image")
+            .contiguous();
       case MdsKind::LIST:
       case MdsKind::JPEG_ARRAY:
         throw DataError("is a list, which a transform must read with list()");

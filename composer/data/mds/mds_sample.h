@@ -41,8 +41,8 @@ class COMPOSER_EXPORT MdsSample {
   // Of all numbers.
   double number(std::string_view name) const;
   // Numbers are tensors without dimensions; bytes, str and json are uint8 [bytes]; pil is uint8 [C, H, W]; jpeg and png
-  // are what the data set's decode_image makes of them, or uint8 [bytes] without it. uint16 becomes int32, and uint32
-  // and uint64 become int64, because libtorch has few operators for them.
+  // are uint8 [3, H, W], or what the data set's decode_image makes of them. uint16 becomes int32, and uint32 and uint64
+  // become int64, because libtorch has few operators for them.
   at::Tensor tensor(std::string_view name) const;
   // The items of list[...] and jpeg_array, as they are stored. Valid as long as the sample.
   std::vector<std::string_view> list(std::string_view name) const;

@@ -26,7 +26,7 @@ struct StreamingOptions {
 
   std::vector<std::string> columns = {};  // those of samples without a transform; empty: all
   MdsTransform transform = {};            // unset: the tensor() of each column, by its name
-  DecodeImage decode_image = {};          // makes tensors of jpeg and png columns; unset: their bytes
+  DecodeImage decode_image = {};          // of jpeg and png columns; unset: uint8 [3, H, W]
 
   std::string validate_hash = {};     // compare this hash of each shard, such as "sha1"; empty: only sizes are compared
   std::int64_t cache_limit = 0;       // bytes of shards in `local`; those unused for longest are deleted; 0: no limit

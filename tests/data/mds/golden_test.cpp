@@ -123,6 +123,7 @@ TEST_CASE("Every encoding that mosaicml-streaming has written is read with its v
     CHECK(s.tensor("g_uint16").equal(at::arange(6).add(65530 - i).to(at::kInt).view({2, 3})));
     CHECK(s.tensor("g_float").equal(at::arange(4).to(at::kFloat).div(3).add(i)));
     CHECK(s.tensor("h_pil").equal(rgb(i)));
+    CHECK(s.tensor("h_png").equal(rgb(i)));
     CHECK(s.tensor("h_gray").equal(rgb(i).slice(0, 0, 1)));
     CHECK(s.tensor("e_str").sizes() == at::IntArrayRef{static_cast<std::int64_t>(text_i(i).size())});
     REQUIRE(s.list("i_list").size() == static_cast<std::size_t>(i));
