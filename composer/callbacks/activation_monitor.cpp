@@ -8,12 +8,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
-#include "composer/callbacks/layer_watch.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
 #include "composer/core/model_access.h"
 #include "composer/core/state.h"
+#include "composer/util/layer_watch.h"
 #include "composer/util/own_random.h"
 
 namespace composer::callbacks {

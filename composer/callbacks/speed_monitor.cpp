@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "composer/callbacks/flop_counter.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
 #include "composer/core/logger.h"
@@ -12,6 +11,7 @@
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/device/device_support.h"
+#include "composer/util/flop_counter.h"
 
 namespace composer::callbacks {
 namespace {

@@ -10,9 +10,11 @@
 #include "composer/core/export.h"
 #include "composer/core/time.h"
 
-namespace composer::callbacks {
-
+namespace composer {
 class FlopCounter;
+}  // namespace composer
+
+namespace composer::callbacks {
 
 struct SpeedMonitorOptions {
   std::int64_t window_size = 100;                  // number of batches in the average; 1 to 1000000

@@ -7,9 +7,11 @@
 #include <string_view>
 
 #include "composer/core/scalar.h"
-#include "composer/loggers/protobuf.h"
+#include "composer/util/protobuf.h"
 
 namespace composer::loggers {
+
+using util::Protobuf;
 
 // The checksum CRC-32C (Castagnoli).
 std::uint32_t crc32c(std::string_view bytes);

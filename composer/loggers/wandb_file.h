@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "composer/core/scalar.h"
-#include "composer/loggers/protobuf.h"
+#include "composer/util/protobuf.h"
 
 namespace composer::loggers {
+
+using util::Protobuf;
 
 inline constexpr const char* kWandBLogger = "WandBLogger";  // error texts begin with it
 

@@ -13,11 +13,11 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
-#include "composer/callbacks/layer_watch.h"
 #include "composer/core/error.h"
 #include "composer/loggers/in_memory_logger.h"
 #include "composer/models/classifier.h"
 #include "composer/trainer/trainer.h"
+#include "composer/util/layer_watch.h"
 #include "composer/util/operator_watch.h"
 #include "tests/support/doctest.h"
 #include "tests/support/tiny.h"

@@ -6,11 +6,11 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/rnn.h>
 
-#include "composer/callbacks/flop_counter.h"
 #include "composer/core/error.h"
 #include "composer/core/model.h"
 #include "composer/core/state_dict.h"
 #include "composer/loggers/in_memory_logger.h"
+#include "composer/util/flop_counter.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"

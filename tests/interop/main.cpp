@@ -12,12 +12,12 @@
 
 #include <ATen/ATen.h>
 
-#include "composer/callbacks/flop_counter.h"
 #include "composer/formats/pt_file.h"
 #include "composer/formats/safetensors.h"
 #include "composer/formats/weights.h"
 #include "composer/models/mlp.h"
 #include "composer/models/resnet.h"
+#include "composer/util/flop_counter.h"
 #include "tests/formats/tensors.h"
 
 namespace {

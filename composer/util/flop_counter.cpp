@@ -1,4 +1,4 @@
-#include "composer/callbacks/flop_counter.h"
+#include "composer/util/flop_counter.h"
 
 #include <memory>
 #include <string_view>
@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
-namespace composer::callbacks {
+namespace composer {
 namespace {
 
 using Inputs = c10::ArrayRef<const c10::IValue>;
@@ -172,4 +172,4 @@ void FlopCounter::end(const at::RecordFunction&, at::ObserverContext* context) {
   if (context) --depth;
 }
 
-}  // namespace composer::callbacks
+}  // namespace composer

@@ -1,4 +1,4 @@
-#include "composer/callbacks/layer_watch.h"
+#include "composer/util/layer_watch.h"
 
 #include <optional>
 #include <unordered_map>
@@ -8,7 +8,7 @@
 #include "composer/core/model_access.h"
 #include "composer/util/operator_watch.h"
 
-namespace composer::callbacks {
+namespace composer {
 namespace {
 
 const void* memory_of(const at::Tensor& tensor) {
@@ -97,4 +97,4 @@ LayerWatch::LayerWatch(const torch::nn::Module& model, Report report)
     : impl_(std::make_unique<Impl>(model, std::move(report))) {}
 LayerWatch::~LayerWatch() = default;
 
-}  // namespace composer::callbacks
+}  // namespace composer

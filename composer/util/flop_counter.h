@@ -5,7 +5,7 @@
 
 #include <ATen/record_function.h>
 
-namespace composer::callbacks {
+namespace composer {
 
 // Counts matrix products, convolutions, attention and LSTMs in the way of PyTorch's FlopCounterMode, except that that
 // one omits LSTMs and counts grouped convolutions as if they had one group. A product and a sum count as two
@@ -20,6 +20,7 @@ class FlopCounter {
 
   bool start();  // restarts from 0 if it is already counting. False: another counter is counting
   bool counts() const { return active.load(std::memory_order_relaxed) == this; }
+  std::int64_t so_far() const { return flops_; }
   std::int64_t stop();  // returns the count
 
  private:
@@ -31,4 +32,4 @@ class FlopCounter {
   std::atomic<std::int64_t> flops_ = 0;
 };
 
-}  // namespace composer::callbacks
+}  // namespace composer

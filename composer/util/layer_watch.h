@@ -1,6 +1,6 @@
 #pragma once
-// Reports the inputs and outputs of the layers of a model, recognised by the operators that use their weights. Internal
-// to ActivationMonitor.
+// Reports the inputs and outputs of the layers of a model, recognised by the operators that use their weights.
+// Internal.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,7 +12,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace composer::callbacks {
+namespace composer {
 
 // During its lifetime, reports each layer of the model that runs on this thread: its name, the first floating-point
 // tensor that it processes, and the result of the last operator with its weights. A layer is a module with parameters
@@ -31,4 +31,4 @@ class LayerWatch {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace composer::callbacks
+}  // namespace composer

@@ -1,7 +1,7 @@
 #pragma once
-// Writes protocol buffers, as far as event files of TensorBoard need them. Written by hand, because the format of these
-// few messages is fixed, while the protobuf library has no stable ABI and would be a dependency of every program that
-// links libcomposer. libtorch also contains a copy of protobuf, which must not meet another version.
+// Writes protocol buffers, as far as event files of TensorBoard and models of ONNX need them. Written by hand, because
+// the format of these few messages is fixed, while the protobuf library has no stable ABI and would be a dependency of
+// every program that links libcomposer. libtorch also contains a copy of protobuf, which must not meet another version.
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace composer::loggers {
+namespace composer::util {
 
 // A message that is being written. Each function adds one field. Fields may be added in any order.
 class Protobuf {
@@ -68,4 +68,4 @@ class Protobuf {
   std::string bytes_;
 };
 
-}  // namespace composer::loggers
+}  // namespace composer::util
