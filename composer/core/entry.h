@@ -46,6 +46,22 @@ COMPOSER_EXPORT void read_option(const std::string& plugin, const std::string& o
 
 struct NoOptions {};
 
+// Reads the options of a plug-in from text. Throws ConfigError for an unknown name, and for a text that is no value.
+template <class Options>
+Options read_options(const std::string& plugin, const std::vector<Option<Options>>& options, const Settings& settings) {
+  std::vector<std::string> known;
+  known.reserve(options.size());
+  for (const auto& option : options) known.push_back(option.name);
+  for (const auto& [key, text] : settings)
+    if (std::ranges::find(known, key) == known.end()) throw_unknown(plugin + " has no option", key, known);
+
+  Options given{};
+  for (const auto& option : options)
+    if (const auto setting = settings.find(option.name); setting != settings.end())
+      read_option(plugin, option.name, [&] { option.read(given, setting->second); });
+  return given;
+}
+
 // The list that accepts plug-ins of this type.
 template <class T>
 using ListOf =
@@ -62,16 +78,7 @@ Entry<List> entry(std::string name, std::string summary, std::vector<Option<Opti
   detail::check_names(name, options);
   std::erase_if(options, [](const Option<Options>& option) { return !option.read; });
   auto add_to = [name, options](List& list, const Settings& settings) {
-    std::vector<std::string> known;
-    known.reserve(options.size());
-    for (const auto& option : options) known.push_back(option.name);
-    for (const auto& [key, text] : settings)
-      if (std::ranges::find(known, key) == known.end()) detail::throw_unknown(name + " has no option", key, known);
-
-    Options given{};
-    for (const auto& option : options)
-      if (const auto setting = settings.find(option.name); setting != settings.end())
-        detail::read_option(name, option.name, [&] { option.read(given, setting->second); });
+    Options given = detail::read_options(name, options, settings);
     if constexpr (std::same_as<Options, detail::NoOptions>)
       list.add(std::make_shared<T>());
     else

@@ -15,6 +15,8 @@
 
 #include "composer/core/error.h"
 #include "composer/core/option.h"
+#include "composer/models/positions.h"
+#include "composer/models/ready.h"
 #include "composer/surgery/feed_forward.h"
 #include "composer/surgery/layer.h"
 #include "composer/surgery/position_bias.h"
@@ -51,7 +53,7 @@ class Embeddings final : public torch::nn::Module {
       throw DataError("bert: expected input_ids [N, T] with T <= ", longest_, ", got ", tokens.sizes());
     const at::Tensor of_type = types ? type_->forward(*types) : type_->weight[0];
     at::Tensor x = word_->forward(tokens) + of_type;
-    if (position_) x = x + position_->weight.narrow(0, 0, tokens.size(1));
+    if (position_) x = x + detail::first_rows(position_->weight, tokens);
     return dropout_(norm_(x));
   }
   void remove_positions(std::int64_t longest) {
@@ -77,7 +79,7 @@ class BertSelfAttention final : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask) {
     const auto split = [this](const at::Tensor& y) {
-      return y.view({y.size(0), y.size(1), heads_, y.size(2) / heads_}).transpose(1, 2);
+      return y.unflatten(2, {heads_, y.size(2) / heads_}).transpose(1, 2);
     };
     return at::scaled_dot_product_attention(split(query_(x)), split(key_(x)), split(value_(x)), mask,
                                             is_training() ? dropout_ : 0)
@@ -191,7 +193,7 @@ class Body final : public torch::nn::Module, public LearnsPositions {
       if (kept->sizes() != tokens.sizes())
         throw DataError("bert: attention_mask must have the shape of input_ids, ", tokens.sizes(), ", got ",
                         kept->sizes());
-      mask = kept->to(at::kBool).view({kept->size(0), 1, 1, kept->size(1)});
+      mask = kept->to(at::kBool).unsqueeze(1).unsqueeze(1);
     }
     const at::Tensor x = embeddings_->forward(tokens, types);
     if (bias_) {
@@ -268,10 +270,17 @@ std::shared_ptr<Classifier> bert(BertOptions options) {
   check(options, described, "bert: ", "");
   const std::int64_t width = options.width, heads = options.heads, mlp_width = options.mlp_width;
   if (width % heads != 0) throw ConfigError("bert: width must be a multiple of heads (", heads, "), got ", width);
-  return std::make_shared<Classifier>(
-      std::make_shared<Bert>(options, mlp_width == 0 ? 4 * width : mlp_width),
-      ClassifierOptions{
-          .num_classes = options.num_classes, .input = "input_ids", .hyperparameters = describe(options, described)});
+  return std::make_shared<Classifier>(std::make_shared<Bert>(options, mlp_width == 0 ? 4 * width : mlp_width),
+                                      ClassifierOptions{.num_classes = options.num_classes,
+                                                        .input = "input_ids",
+                                                        .hyperparameters = describe(options, described),
+                                                        .ready = "bert"});
 }
+
+namespace entries {
+
+Entry<ReadyModel> bert() { return ready_model("bert", "A classifier of texts", bert_options(), models::bert); }
+
+}  // namespace entries
 
 }  // namespace composer::models

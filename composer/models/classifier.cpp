@@ -14,7 +14,8 @@ Classifier::Classifier(std::shared_ptr<torch::nn::Module> module, detail::Module
       forward_(std::move(forward)),
       weighs_own_loss_(options_.loss_fn || !options_.loss_weight) {
   if (!module) throw ConfigError("Classifier: the module is null");
-  auto& [num_classes, train_metrics, val_metrics, loss_fn, loss_weight, input, target, hyperparameters] = options_;
+  auto& [num_classes, train_metrics, val_metrics, loss_fn, loss_weight, input, target, hyperparameters, ready] =
+      options_;
   const bool defaults = !train_metrics || !val_metrics;
   if (num_classes < 0 || (defaults && num_classes < 1))
     throw ConfigError("Classifier: num_classes must be >= 1, got ", num_classes);

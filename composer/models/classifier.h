@@ -28,6 +28,8 @@ struct ClassifierOptions {
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
   std::string input = "input", target = "target";  // names of the tensors in the batch
   StateDict hyperparameters = {};                  // what Model::local_hparams() returns
+  // Of a ready model: its name, by which models::make() makes it again, with the hyperparameters as options.
+  std::string ready = {};
 };
 
 // Makes a trainable model of any torch module with `at::Tensor forward(at::Tensor)` that returns logits [N, C, ...],
@@ -53,6 +55,7 @@ class COMPOSER_EXPORT Classifier : public Model {
   StateDict local_hparams() const override { return options_.hyperparameters; }
 
   std::int64_t num_classes() const { return options_.num_classes; }
+  const std::string& ready_name() const { return options_.ready; }  // empty: it is no ready model
 
  private:
   Classifier(std::shared_ptr<torch::nn::Module> module, detail::ModuleCall forward, ClassifierOptions options);

@@ -18,6 +18,8 @@
 #include "composer/core/option.h"
 #include "composer/models/incremental_decoder.h"
 #include "composer/models/language_model.h"
+#include "composer/models/positions.h"
+#include "composer/models/ready.h"
 #include "composer/surgery/feed_forward.h"
 #include "composer/surgery/layer.h"
 #include "composer/surgery/position_bias.h"
@@ -49,8 +51,8 @@ class GptAttention : public torch::nn::Module {
     const at::Tensor all = queries_keys_values(x);
     std::optional<at::Tensor> bias;
     if (*bias_) bias = (*bias_)(x.size(1), all);
-    return output(x, at::scaled_dot_product_attention(all[0], all[1], all[2], bias, /*dropout_p=*/0,
-                                                      /*is_causal=*/!bias));
+    return output(at::scaled_dot_product_attention(all[0], all[1], all[2], bias, /*dropout_p=*/0,
+                                                   /*is_causal=*/!bias));
   }
 
   // Attention of the tokens of `x` to the `before` tokens that were seen, and to each other.
@@ -65,18 +67,16 @@ class GptAttention : public torch::nn::Module {
     kept.keys.narrow(2, before, tokens).copy_(all[1]);
     kept.values.narrow(2, before, tokens).copy_(all[2]);
     const bool is_causal = !mask && before == 0;  // one token after others sees all of them
-    return output(x, at::scaled_dot_product_attention(all[0], kept.keys.narrow(2, 0, before + tokens),
-                                                      kept.values.narrow(2, 0, before + tokens), mask,
-                                                      /*dropout_p=*/0, is_causal));
+    return output(at::scaled_dot_product_attention(all[0], kept.keys.narrow(2, 0, before + tokens),
+                                                   kept.values.narrow(2, 0, before + tokens), mask,
+                                                   /*dropout_p=*/0, is_causal));
   }
 
  private:
   at::Tensor queries_keys_values(const at::Tensor& x) const {
-    return c_attn_(x).view({x.size(0), x.size(1), 3, heads_, x.size(2) / heads_}).permute({2, 0, 3, 1, 4});
+    return c_attn_(x).unflatten(2, {3, heads_, x.size(2) / heads_}).permute({2, 0, 3, 1, 4});
   }
-  at::Tensor output(const at::Tensor& x, const at::Tensor& y) const {
-    return c_proj_(y.transpose(1, 2).reshape(x.sizes()));
-  }
+  at::Tensor output(const at::Tensor& y) const { return c_proj_(y.transpose(1, 2).flatten(2)); }
 
   std::int64_t heads_;
   const PositionBias* bias_;
@@ -146,7 +146,7 @@ class Gpt : public torch::nn::Module, public LearnsPositions, public Incremental
     if (tokens.dim() != 2 || tokens.size(1) > longest_)
       throw DataError("gpt: expected tokens [N, T] with T <= ", longest_, ", got ", tokens.sizes());
     at::Tensor x = wte_->forward(tokens);
-    if (wpe_) x = x + wpe_->weight.narrow(0, 0, tokens.size(1));
+    if (wpe_) x = x + detail::first_rows(wpe_->weight, tokens);
     for (const Layer& block : blocks_) x = block(x);
     return head(x);
   }
@@ -289,7 +289,14 @@ std::shared_ptr<Classifier> gpt(GptOptions options) {
   ClassifierOptions classifier =
       classifier_options({.label_smoothing = options.label_smoothing, .hyperparameters = describe(options, described)});
   classifier.num_classes = options.vocabulary;
+  classifier.ready = "gpt";
   return std::make_shared<Classifier>(std::make_shared<Gpt>(options), std::move(classifier));
 }
+
+namespace entries {
+
+Entry<ReadyModel> gpt() { return ready_model("gpt", "A language model", gpt_options(), models::gpt); }
+
+}  // namespace entries
 
 }  // namespace composer::models

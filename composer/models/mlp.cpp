@@ -5,6 +5,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/option.h"
+#include "composer/models/ready.h"
 #include "composer/surgery/layer.h"
 
 namespace composer::models {
@@ -31,11 +32,20 @@ class Mlp : public torch::nn::Module {
 };
 
 std::vector<Option<MlpOptions>> mlp_options() {
-  return all_options(part("features", &MlpOptions::features, "numbers").shown([](const auto& features) {
-    std::string widths;
-    for (const std::int64_t width : features) widths += join(widths.empty() ? "" : " ", width);
-    return widths;
-  }));
+  return all_options(part("features", &MlpOptions::features, "numbers, separated by spaces")
+                         .shown([](const auto& features) {
+                           std::string widths;
+                           for (const std::int64_t width : features) widths += join(widths.empty() ? "" : " ", width);
+                           return widths;
+                         })
+                         .read_by([](const std::string& text) {
+                           std::vector<std::int64_t> features;
+                           for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+                             end = text.find(' ', begin);
+                             composer::detail::read_text(text.substr(begin, end - begin), features.emplace_back());
+                           }
+                           return features;
+                         }));
 }
 
 }  // namespace
@@ -47,7 +57,16 @@ std::shared_ptr<Classifier> mlp(MlpOptions options) {
     if (width < 1) throw ConfigError("mlp: features must be >= 1, got ", width);
   return std::make_shared<Classifier>(
       std::make_shared<Mlp>(features),
-      ClassifierOptions{.num_classes = features.back(), .hyperparameters = describe(options, mlp_options())});
+      ClassifierOptions{
+          .num_classes = features.back(), .hyperparameters = describe(options, mlp_options()), .ready = "mlp"});
 }
+
+namespace entries {
+
+Entry<ReadyModel> mlp() {
+  return ready_model("mlp", "Linear layers with ReLU between them", mlp_options(), models::mlp);
+}
+
+}  // namespace entries
 
 }  // namespace composer::models

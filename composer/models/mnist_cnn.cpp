@@ -6,6 +6,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "composer/core/option.h"
+#include "composer/models/ready.h"
 #include "composer/surgery/layer.h"
 
 namespace composer::models {
@@ -48,7 +49,17 @@ std::shared_ptr<Classifier> mnist_cnn(MnistCnnOptions options) {
   check(options, described, "mnist_cnn: ", "");
   return std::make_shared<Classifier>(
       std::make_shared<MnistCnn>(options),
-      ClassifierOptions{.num_classes = options.num_classes, .hyperparameters = describe(options, described)});
+      ClassifierOptions{
+          .num_classes = options.num_classes, .hyperparameters = describe(options, described), .ready = "mnist_cnn"});
 }
+
+namespace entries {
+
+Entry<ReadyModel> mnist_cnn() {
+  return ready_model("mnist_cnn", "Two convolutions, for images of 28x28 pixels", mnist_cnn_options(),
+                     models::mnist_cnn);
+}
+
+}  // namespace entries
 
 }  // namespace composer::models

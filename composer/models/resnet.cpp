@@ -4,6 +4,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/option.h"
+#include "composer/models/ready.h"
 #include "composer/models/residual_net.h"
 
 namespace composer::models {
@@ -47,7 +48,16 @@ std::shared_ptr<Classifier> resnet(ResNetOptions options) {
   for (at::Tensor& parameter : net->parameters())
     if (parameter.dim() == 4) torch::nn::init::kaiming_normal_(parameter, 0, torch::kFanOut, torch::kReLU);
   return std::make_shared<Classifier>(
-      net, ClassifierOptions{.num_classes = num_classes, .hyperparameters = describe(options, described)});
+      net, ClassifierOptions{
+               .num_classes = num_classes, .hyperparameters = describe(options, described), .ready = "resnet"});
 }
+
+namespace entries {
+
+Entry<ReadyModel> resnet() {
+  return ready_model("resnet", "ResNet-18, 34, 50, 101 or 152", resnet_options(), models::resnet);
+}
+
+}  // namespace entries
 
 }  // namespace composer::models

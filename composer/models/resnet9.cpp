@@ -9,6 +9,7 @@
 #include <torch/nn/modules/pooling.h>
 
 #include "composer/core/option.h"
+#include "composer/models/ready.h"
 #include "composer/models/residual_net.h"
 
 namespace composer::models {
@@ -67,7 +68,16 @@ std::shared_ptr<Classifier> resnet9(ResNet9Options options) {
   check(options, described, "resnet9: ", "");
   return std::make_shared<Classifier>(
       std::make_shared<Net>(options),
-      ClassifierOptions{.num_classes = options.num_classes, .hyperparameters = describe(options, described)});
+      ClassifierOptions{
+          .num_classes = options.num_classes, .hyperparameters = describe(options, described), .ready = "resnet9"});
 }
+
+namespace entries {
+
+Entry<ReadyModel> resnet9() {
+  return ready_model("resnet9", "A shallow residual net that trains fast", resnet9_options(), models::resnet9);
+}
+
+}  // namespace entries
 
 }  // namespace composer::models

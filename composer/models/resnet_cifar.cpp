@@ -1,6 +1,7 @@
 #include "composer/models/resnet_cifar.h"
 
 #include "composer/core/option.h"
+#include "composer/models/ready.h"
 #include "composer/models/residual_net.h"
 
 namespace composer::models {
@@ -29,7 +30,16 @@ std::shared_ptr<Classifier> resnet_cifar(ResNetCifarOptions options) {
                                                                               .blocks = {blocks, blocks, blocks},
                                                                               .small_images = true});
   return std::make_shared<Classifier>(
-      net, ClassifierOptions{.num_classes = num_classes, .hyperparameters = describe(options, described)});
+      net, ClassifierOptions{
+               .num_classes = num_classes, .hyperparameters = describe(options, described), .ready = "resnet_cifar"});
 }
+
+namespace entries {
+
+Entry<ReadyModel> resnet_cifar() {
+  return ready_model("resnet_cifar", "A residual net for small images", resnet_cifar_options(), models::resnet_cifar);
+}
+
+}  // namespace entries
 
 }  // namespace composer::models

@@ -15,6 +15,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/option.h"
+#include "composer/models/ready.h"
 #include "composer/surgery/layer.h"
 
 namespace composer::models {
@@ -41,13 +42,11 @@ class VitSelfAttention final : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    const std::int64_t samples = x.size(0), tokens = x.size(1), width = x.size(2);
-    const at::Tensor all =
-        at::linear(x, in_proj_weight_, in_proj_bias_).view({samples, tokens, 3, heads_, width / heads_});
+    const at::Tensor all = at::linear(x, in_proj_weight_, in_proj_bias_).unflatten(2, {3, heads_, x.size(2) / heads_});
     const at::Tensor parts = all.permute({2, 0, 3, 1, 4});
     const at::Tensor y =
         at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, is_training() ? dropout_ : 0);
-    return out_proj_(y.transpose(1, 2).reshape({samples, tokens, width}));
+    return out_proj_(y.transpose(1, 2).flatten(2));
   }
 
  private:
@@ -142,7 +141,9 @@ class Vit final : public torch::nn::Module {
     if (images.dim() != 4 || images.size(2) != image_size_ || images.size(3) != image_size_)
       throw DataError("vit: expected images [N, C, ", image_size_, ", ", image_size_, "], got ", images.sizes());
     const at::Tensor patches = conv_proj_(images).flatten(2).transpose(1, 2);
-    const at::Tensor x = encoder_(at::cat({class_token_.expand({images.size(0), -1, -1}), patches}, 1));
+    // One for each image, without their number, which a recording of the operators would keep.
+    const at::Tensor class_tokens = class_token_.expand_as(patches.narrow(1, 0, 1));
+    const at::Tensor x = encoder_(at::cat({class_tokens, patches}, 1));
     return heads_(x.select(1, 0));
   }
 
@@ -174,7 +175,14 @@ std::shared_ptr<Classifier> vit(VitOptions options) {
   if (width % heads != 0) throw ConfigError("vit: width must be a multiple of heads (", heads, "), got ", width);
   return std::make_shared<Classifier>(
       std::make_shared<Vit>(options, mlp_width == 0 ? 4 * width : mlp_width),
-      ClassifierOptions{.num_classes = options.num_classes, .hyperparameters = describe(options, described)});
+      ClassifierOptions{
+          .num_classes = options.num_classes, .hyperparameters = describe(options, described), .ready = "vit"});
 }
+
+namespace entries {
+
+Entry<ReadyModel> vit() { return ready_model("vit", "A vision transformer", vit_options(), models::vit); }
+
+}  // namespace entries
 
 }  // namespace composer::models
