@@ -24,7 +24,7 @@ NOT_DESCRIBED = {
     GIVEN_ON: ['callbacks/SystemSamplerOptions', 'checkpoint/SaverOptions', 'core/LoadOptions', 'data/SamplerOptions',
                'loggers/LineFileOptions', 'loggers/WandBWriterOptions', 'models/ResidualNetOptions',
                'optim/GroupOptions', 'remote/RemoteMirrorOptions'],
-    ANY_VALUE: ['formats/LoadWeightsOptions', 'formats/SaveWeightsOptions', 'models/RegressorOptions',
+    ANY_VALUE: ['formats/LoadWeightsOptions', 'formats/SaveWeightsOptions', 'models/RegressorOptions', 'predict/SavePredictorOptions',
                 'util/BinaryCrossEntropyOptions', 'util/DiceLossOptions', 'util/SoftCrossEntropyOptions'],
     'has one rule, of several fields together': ['dist/Options', 'models/ClassifierOptions'],
     'has no field': ['core/NoOptions'],

@@ -33,6 +33,9 @@ TABLES = {
     'ImageFolderOptions': ('data/image/image_folder.h', 'data/images.md'),
     'ReadImageOptions': ('data/image/read_image.h', 'data/images.md'),
     'ImagePreprocessingOptions': ('data/image/image_preprocessing.h', 'data/images.md'),
+    'PredictorOptions': ('predict/predictor.h', 'predict.md'),
+    'SavePredictorOptions': ('predict/predictor.h', 'predict.md'),
+    'ExportOptions': ('predict/export.h', 'export.md'),
 }
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
 # But for space and comments, each other C++ block of these pages is a part of one of these sources...
@@ -57,9 +60,11 @@ SOURCES = [
     'tests/data/pages_test.cpp',
     'tests/step/part_weights_test.cpp',
     'tests/data/image/images_page_test.cpp',
+    'tests/predict/page_test.cpp',
 ]
 # ... and so are the blocks of others that begin like this.
 BLOCKS = {'algorithms/writing.md': ['class NoisyInputs', 'struct Line', 'struct Scaled', 'struct ScaleOptions', 'const Registry'], 'data.md': ['const Batch samples', 'class Surface'],
+          'predict.md': ['composer::save_predictor("mine"', 'class Standardize'],
           'metrics.md': ['class MaxError'], 'models.md': ['class TwoHeads', '// Causal attention', 'LossWeight loss_weight', 'const SoftCrossEntropyOptions']}
 
 

@@ -1,14 +1,11 @@
 #include "composer/callbacks/export_for_inference.h"
 
-#include <exception>
 #include <filesystem>
 #include <map>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/allclose.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/import.h>
 
 #include "composer/callbacks/callback_files.h"
 #include "composer/checkpoint/name_format.h"
@@ -20,16 +17,15 @@
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
-#include "composer/formats/torch_script.h"
+#include "composer/formats/torch_trace.h"
 #include "composer/formats/weights.h"
+#include "composer/predict/traced_model.h"
 #include "composer/util/absolute_format.h"
 #include "composer/util/new_file.h"
 #include "composer/util/text.h"
 
 namespace composer::callbacks {
 namespace {
-
-using formats::TracedFunction;
 
 std::vector<std::string> names_of(const ExportForInferenceOptions& options, const Batch& sample) {
   if (!options.input_names.empty()) return options.input_names;
@@ -38,72 +34,15 @@ std::vector<std::string> names_of(const ExportForInferenceOptions& options, cons
   return names;
 }
 
-// Reduces the sample to a few rows, which is enough for a recording, if all tensors have one row per sample.
-Batch few_samples(const Batch& sample) {
-  constexpr std::int64_t kEnough = 4;
-  std::int64_t samples = -1;
-  for (const auto& [name, tensor] : sample) {
-    const std::int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
-    if (samples >= 0 && rows != samples) return sample;
-    samples = rows;
-  }
-  if (samples <= kEnough) return sample;
-  Batch few;
-  for (const auto& [name, tensor] : sample) few.set(name, tensor.narrow(0, 0, kEnough).clone());
-  return few;
-}
-
-TracedFunction function_of(Model& model, const std::vector<std::string>& names, const Batch& sample,
-                           at::Device device) {
-  TracedFunction function{.names = names};
-  for (const std::string& name : names) function.examples.push_back(sample.at(name).to(device));
-  function.call = [&model, names](const TracedFunction::Tensors& inputs) {
-    Batch batch;
-    for (std::size_t i = 0; i < names.size(); ++i) batch.set(names[i], inputs[i]);
-    TracedFunction::Tensors outputs;
-    for (const auto& [name, tensor] : eval_forward_of(model, batch, nullptr)) outputs.push_back(tensor);
-    return outputs;
-  };
-  return function;
-}
-
-// The first tensor that the program returns for these inputs.
-at::Tensor run(torch::jit::Module& program, const TracedFunction::Tensors& inputs) {
-  std::vector<c10::IValue> values;
-  for (const at::Tensor& input : inputs) values.emplace_back(input.to(at::kCPU));
-  const c10::IValue result = program.forward(std::move(values));
-  return result.isTensor() ? result.toTensor() : result.toTuple()->elements()[0].toTensor();
-}
-
-// Warns if the recorded program works only for the number of samples in the recording, which users would not expect.
-void check_other_sizes(const std::string& program, const TracedFunction& function) {
-  TracedFunction::Tensors fewer;
-  for (const at::Tensor& example : function.examples) {
-    if (example.dim() == 0 || example.size(0) < 2) return;
-    fewer.push_back(example.slice(0, 0, 1));
-  }
-  const bool works = [&] {
-    try {
-      util::InText file(program);
-      torch::jit::Module loaded = torch::jit::load(file, at::kCPU);
-      const at::Tensor expected = function.call(fewer).front().to(at::kCPU), got = run(loaded, fewer);
-      return got.sizes() == expected.sizes() && at::allclose(got, expected, 1e-3, 1e-5, /*equal_nan=*/true);
-    } catch (const std::exception&) {  // the program does not run
-      return false;
-    }
-  }();
-  if (works) return;
-  warn(join("ExportForInferenceCallback: the program works for ", function.examples.front().size(0),
-            " samples at once only, as in the sample, because the model's forward() uses that number"));
-}
-
 std::string torch_script(Model& model, const std::vector<std::string>& names, const Batch& sample, at::Device device) {
-  const TracedFunction function = function_of(model, names, sample, device);
+  const formats::TracedFunction function = predict::function_of(model, names, sample, device);
+  torch::jit::Module recorded = formats::trace(as_module(model), function);
+  if (!predict::try_other_sizes(recorded, function).works)
+    warn(join("ExportForInferenceCallback: the program works for ", function.examples.front().size(0),
+              " samples at once only, as in the sample, because the model's forward() uses that number"));
   util::OutText file;
   formats::write_torch_script(file, as_module(model), function);
-  std::string program = std::move(file).str();
-  check_other_sizes(program, function);
-  return program;
+  return std::move(file).str();
 }
 
 }  // namespace
@@ -142,7 +81,7 @@ void ExportForInferenceCallback::after_dataloader(const State& state, Logger&) {
                         "\"; there are: ", listed(state.batch, [](const auto& item) { return item.first; }));
     sample_.set(name, state.batch.at(name).detach().clone());
   }
-  sample_ = few_samples(sample_);
+  sample_ = predict::few_samples(sample_);
 }
 
 // The sample is saved because a complete run has no batch when it is resumed.

@@ -4,4 +4,6 @@ namespace composer::data {
 
 Preprocessing::~Preprocessing() = default;
 
+Outputs Preprocessing::undo(Outputs outputs) const { return outputs; }
+
 }  // namespace composer::data

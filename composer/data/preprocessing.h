@@ -17,6 +17,9 @@ class COMPOSER_EXPORT Preprocessing {
   virtual std::string name() const = 0;
   // Returns the batch that the model takes. Does not change `raw`. Thread-safe. Throws DataError.
   virtual Batch apply(const Batch& raw) const = 0;
+  // Turns the outputs of the model into the units of the raw data, such as targets that were scaled. By default they
+  // stay as they are. Thread-safe.
+  virtual Outputs undo(Outputs outputs) const;
   // All that was fitted, and the options that apply() depends on (core/state_dict.h).
   virtual void visit_state(StateVisitor& visit) = 0;
 };

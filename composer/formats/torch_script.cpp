@@ -1,5 +1,3 @@
-#include "composer/formats/torch_script.h"
-
 #include <exception>
 #include <locale>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/core/model_access.h"
+#include "composer/formats/torch_trace.h"
 #include "composer/util/letters.h"
 
 namespace composer::formats {
@@ -22,15 +21,26 @@ namespace {
 
 namespace jit = torch::jit;
 
+// A name of Python's own would make a program that cannot be read: it gets a _ at its end.
+std::string allowed(const std::string& name) {
+  static const std::set<std::string> kKeywords = {
+      "False",   "None",     "True",  "and",    "as",   "assert", "async",  "await",    "break",
+      "class",   "continue", "def",   "del",    "elif", "else",   "except", "for",      "from",
+      "finally", "global",   "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
+      "or",      "pass",     "raise", "return", "try",  "while",  "with",   "yield"};
+  return kKeywords.contains(name) ? name + "_" : name;
+}
+
 // A script module with the same tensors under the same names.
 jit::Module as_script(const torch::nn::Module& module, const std::shared_ptr<jit::CompilationUnit>& unit) {
   jit::Module script(c10::QualifiedName("__torch__.composer.Module"), unit, /*shouldMangle=*/true);
   script.register_attribute("training", c10::BoolType::get(), false);
   for (const auto& [name, tensor] : named_parameters(module, /*recurse=*/false))
-    if (tensor.defined()) script.register_parameter(name, tensor, /*is_buffer=*/false);
+    if (tensor.defined()) script.register_parameter(allowed(name), tensor, /*is_buffer=*/false);
   for (const auto& [name, tensor] : named_buffers(module, /*recurse=*/false))
-    if (tensor.defined()) script.register_buffer(name, tensor);
-  for (const auto& [name, child] : named_children(module)) script.register_module(name, as_script(*child, unit));
+    if (tensor.defined()) script.register_buffer(allowed(name), tensor);
+  for (const auto& [name, child] : named_children(module))
+    script.register_module(allowed(name), as_script(*child, unit));
   return script;
 }
 
@@ -64,7 +74,7 @@ jit::Stack result_of(const TracedFunction::Tensors& outputs) {
   return {c10::ivalue::Tuple::create({outputs.begin(), outputs.end()})};
 }
 
-jit::Module trace(const torch::nn::Module& module, const TracedFunction& function) {
+jit::Module recorded(const torch::nn::Module& module, const TracedFunction& function, InPlace in_place) {
   const auto unit = std::make_shared<jit::CompilationUnit>();
   jit::Module script = as_script(module, unit);
   std::vector<std::string> names;
@@ -78,11 +88,25 @@ jit::Module trace(const torch::nn::Module& module, const TracedFunction& functio
   };
   const auto no_names = [](const at::Tensor&) { return std::string(); };
   const auto graph = jit::tracer::trace(to_stack(function.examples), call, no_names, /*strict=*/true,
-                                        /*force_outplace=*/false, &script, names)
+                                        /*force_outplace=*/in_place == InPlace::REPLACED, &script, names)
                          .first->graph;
   check_operators(*graph);
   script.type()->addMethod(unit->create_function(c10::QualifiedName(*script.type()->name(), "forward"), graph));
   return script;
+}
+
+// Errors of libtorch lose its stack frames.
+template <class Run>
+auto in_words(const Run& run) {
+  try {
+    return run();
+  } catch (const c10::Error& error) {
+    throw Error("TorchScript: ", error.what_without_backtrace());
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // before libtorch 2.15, exceptions of a program are not c10::Error
+    throw Error("TorchScript: ", error.what());
+  }
 }
 
 }  // namespace
@@ -95,16 +119,15 @@ void check_locale_for_torch_script() {
                     "\", which it cannot read. Call std::locale::global(std::locale::classic()) before the fit");
 }
 
+jit::Module trace(const torch::nn::Module& module, const TracedFunction& function, InPlace in_place) {
+  const at::NoGradGuard no_grad;
+  return in_words([&] { return recorded(module, function, in_place); });
+}
+
 void write_torch_script(std::ostream& out, const torch::nn::Module& module, const TracedFunction& function) {
   check_locale_for_torch_script();
-  const at::NoGradGuard no_grad;
-  try {
-    trace(module, function).deepcopy(at::kCPU).save(out);
-  } catch (const c10::Error& error) {
-    throw Error("TorchScript: ", error.what_without_backtrace());
-  } catch (const std::exception& error) {  // before libtorch 2.15, exceptions of a program are not c10::Error
-    throw Error("TorchScript: ", error.what());
-  }
+  const jit::Module program = trace(module, function);
+  in_words([&] { program.deepcopy(at::kCPU).save(out); });
 }
 
 }  // namespace composer::formats

@@ -22,11 +22,11 @@ struct TracedFunction {
 };
 
 // Runs the function and records its operators. Parameters and buffers of the module become those of the program, with
-// the same names, on the CPU; other tensors that it uses become constants. Python's torch.jit.load() and
-// torch::jit::load() read the result; forward() returns a tensor, or a tuple of several. Decisions of the C++ code,
-// such as branches and numbers read from sizes of the examples, are fixed in the program. Throws Error with libtorch's
-// reason if that fails, Error if the program has operators that are not libtorch's own, and what
-// check_locale_for_torch_script() throws.
+// the same names (words of Python, such as "in", with a _ at the end), on the CPU; other tensors that it uses become
+// constants. Python's torch.jit.load() and torch::jit::load() read the result; forward() returns a tensor, or a tuple
+// of several. Decisions of the C++ code, such as branches and numbers read from sizes of the examples, are fixed in the
+// program, and numbers of tensors that it makes are lost. Throws Error with libtorch's reason if that fails, Error if
+// the program has operators that are not libtorch's own, and what check_locale_for_torch_script() throws.
 void write_torch_script(std::ostream& out, const torch::nn::Module& module, const TracedFunction& function);
 
 // libtorch writes the numbers of a program in the form of the process's locale, and cannot read "1,234.5". Throws

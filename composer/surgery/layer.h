@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <concepts>
 #include <memory>
 #include <optional>
@@ -39,7 +40,7 @@ class COMPOSER_EXPORT LayerImpl final : public torch::nn::Module {
   ~LayerImpl() override;
 
   at::Tensor forward(const at::Tensor& x) {
-    was_called_ = true;
+    std::atomic_ref(was_called_).store(true, std::memory_order_relaxed);  // several threads may predict
     return observer_ ? observed(x) : call_(*this, x);
   }
 

@@ -1,0 +1,106 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include "composer/core/export.h"
+#include "composer/core/state_dict.h"
+#include "composer/core/tensors.h"
+#include "composer/data/preprocessing.h"
+
+namespace composer {
+
+class Model;
+
+// One tensor of the batches that a saved predictor takes.
+struct PredictorInput {
+  std::string name;
+  std::string dtype;                // libtorch's name of it: "Float", "Long"
+  std::vector<std::int64_t> shape;  // of one sample
+};
+
+// What a folder of save_predictor() says of itself.
+struct PredictorInfo {
+  std::string model;  // the name of a ready model, by which models::make() makes it; empty: it is of another class
+  StateDict options;  // Model::local_hparams()
+  std::string preprocessing;           // its name(); empty: there is none
+  std::vector<PredictorInput> inputs;  // as in SavePredictorOptions::example; empty if there was none
+  std::vector<std::string> classes;
+  std::map<std::string, std::string> metadata;
+  std::string composer_version, libtorch_version;
+};
+
+struct SavePredictorOptions {
+  std::shared_ptr<data::Preprocessing> preprocessing = {};
+  std::vector<std::string> classes = {};             // names of the classes, in the order of the outputs
+  std::map<std::string, std::string> metadata = {};  // anything worth knowing: where the data came from, accuracies
+  // Raw samples. Names, types and shapes of their tensors are noted, and they are predicted once, so that what cannot
+  // work is known now.
+  Batch example = {};
+  // Whether a ready model is saved as such. If an algorithm has replaced layers of it, it is no longer what its options
+  // make, which is a ConfigError: set this to false, and give Predictor::load() a factory.
+  bool by_name = true;
+};
+
+// Writes a folder with all that Predictor::load() needs: model.safetensors, preprocessing.safetensors if there is any,
+// and predictor.json. The folder appears whole or not at all, and replaces a predictor of this name. Throws
+// ConfigError, before anything is written, for anything else of this name and for what SavePredictorOptions says.
+COMPOSER_EXPORT void save_predictor(const std::filesystem::path& folder, Model& model,
+                                    SavePredictorOptions options = {});
+
+// Reads predictor.json alone. Throws CheckpointError.
+COMPOSER_EXPORT PredictorInfo predictor_info(const std::filesystem::path& folder);
+
+struct PredictorOptions {
+  // Applied to all that is predicted. For load(): an object of a class of your own, whose state is then loaded; those
+  // of the library are made by their names.
+  std::shared_ptr<data::Preprocessing> preprocessing = {};
+  std::vector<std::string> classes = {};  // for labels(); load() takes those of the folder if there are none here
+  at::Device device = at::kCPU;
+  std::int64_t threads = 0;     // of libtorch's operators in each call; 0: those of the calling thread
+  std::int64_t batch_size = 0;  // most samples that are computed at once; 0: all that are given
+};
+
+// A trained model without a trainer, in evaluation mode and without gradients. Copies are the same predictor.
+// Thread-safe, if the model's forward() is, as those of the ready models are.
+class COMPOSER_EXPORT Predictor {
+ public:
+  // Makes a model that is no ready one; gets the PredictorInfo::options of the folder.
+  using ModelFactory = std::function<std::shared_ptr<Model>(const StateDict& options)>;
+
+  // The model must not be trained on while it predicts. It is moved to the device.
+  explicit Predictor(std::shared_ptr<Model> model, PredictorOptions options = {});
+  // Reads a folder of save_predictor(). Verifies every byte. Throws CheckpointError.
+  static Predictor load(const std::filesystem::path& folder, PredictorOptions options = {});
+  static Predictor load(const std::filesystem::path& folder, const ModelFactory& factory,
+                        PredictorOptions options = {});
+  // Takes the weights of a checkpoint of a run, such as "runs/mine/latest", into a model made as that of the run.
+  static Predictor from_checkpoint(const std::filesystem::path& checkpoint, std::shared_ptr<Model> model,
+                                   PredictorOptions options = {});
+
+  // The outputs for raw samples [N, ...], on the host. Preprocessing::undo() has been applied.
+  Outputs predict(const Batch& samples) const;
+  Outputs operator()(const Batch& samples) const { return predict(samples); }
+  // For one sample: neither its tensors nor the outputs have the first dimension.
+  Outputs predict_one(const Batch& sample) const;
+  // The names of the classes with the greatest outputs, one for each row of the only tensor. Throws ConfigError if the
+  // classes have no names.
+  std::vector<std::string> labels(const Outputs& outputs) const;
+
+  // What the model gets for these samples: for exports.
+  Batch prepare(const Batch& samples) const;
+  Model& model() const;
+  const std::vector<std::string>& classes() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace composer
