@@ -28,7 +28,6 @@ namespace {
 namespace nn = torch::nn;
 using callbacks::activation_statistics;
 using callbacks::ActivationMonitor;
-using callbacks::LayerWatch;
 
 double number(const at::Tensor& tensor) { return tensor.item<double>(); }
 

@@ -18,7 +18,6 @@
 
 namespace composer::speed_monitor_test {
 
-using callbacks::FlopCounter;
 using callbacks::SpeedMonitor;
 using callbacks::SpeedMonitorOptions;
 using callbacks::WallClockUnit;

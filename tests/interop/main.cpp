@@ -49,7 +49,7 @@ bool equal(const formats::NamedTensors& a, const formats::NamedTensors& b) {
 bool is_new(at::ScalarType type) { return at::isFloat8Type(type) || at::isBarebonesUnsignedType(type); }
 
 std::int64_t flops_of(const std::function<at::Tensor()>& forward) {
-  callbacks::FlopCounter counter;
+  FlopCounter counter;
   counter.start();
   forward().sum().backward();
   return counter.stop();
