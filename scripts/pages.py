@@ -36,6 +36,8 @@ TABLES = {
     'PredictorOptions': ('predict/predictor.h', 'predict.md'),
     'SavePredictorOptions': ('predict/predictor.h', 'predict.md'),
     'ExportOptions': ('predict/export.h', 'export.md'),
+    'CsvOptions': ('data/table/csv.h', 'data/tables.md'),
+    'TableFeaturesOptions': ('data/table/table_features.h', 'data/tables.md'),
 }
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
 # But for space and comments, each other C++ block of these pages is a part of one of these sources...
@@ -61,6 +63,7 @@ SOURCES = [
     'tests/step/part_weights_test.cpp',
     'tests/data/image/images_page_test.cpp',
     'tests/predict/page_test.cpp',
+    'tests/data/table/page_test.cpp',
 ]
 # ... and so are the blocks of others that begin like this.
 BLOCKS = {'algorithms/writing.md': ['class NoisyInputs', 'struct Line', 'struct Scaled', 'struct ScaleOptions', 'const Registry'], 'data.md': ['const Batch samples', 'class Surface'],
