@@ -124,8 +124,7 @@ void measure_text(int argc, char** argv) {
   at::set_num_threads(1);
   Report report(parse(argc, argv));
   windows(report);
-  generation("16 tokens after 32, GPT of 124 M", {}, 32, 16, 3, report);
-  generation("16 tokens after 512, GPT of 124 M", {}, 512, 16, 3, report);
+  generation("8 tokens after 64, GPT of 124 M", {}, 64, 8, 3, report);
   generation("96 tokens after 32, GPT of 0.8 M",
              {.vocabulary = 256, .sequence_length = 128, .width = 128, .depth = 4, .heads = 4}, 32, 96, 10, report);
   report.write();

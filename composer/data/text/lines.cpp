@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -20,6 +21,28 @@ constexpr std::uint64_t kScannedAtOnce = 1 << 20;
 std::vector<Option<TokenizedOptions>> tokenized_options() {
   using O = TokenizedOptions;
   return all_options(option("max_length", &O::max_length).at_least(0), part("labels", &O::labels, "a tensor"));
+}
+
+// `text` returns the text of a sample, and is called on several threads at once.
+SampleSource tokenized_by(std::int64_t size, std::function<std::string(std::int64_t index)> text,
+                          std::shared_ptr<const Tokenizer> tokenizer, TokenizedOptions options) {
+  if (!tokenizer) throw ConfigError("tokenized: the tokenizer is null");
+  options = checked("tokenized", std::move(options), tokenized_options());
+  if (options.labels.defined() && (options.labels.dim() < 1 || options.labels.size(0) != size))
+    throw DataError("tokenized: there are ", size, " texts, and labels of shape ", options.labels.sizes(),
+                    "; each text needs one");
+  return {.size = size,
+          .get = [text = std::move(text), tokenizer = std::move(tokenizer), max_length = options.max_length,
+                  labels = options.labels](std::int64_t index, RandomStream) -> Sample {
+            const std::vector<std::int64_t> tokens = tokenizer->encode(text(index));
+            auto count = static_cast<std::int64_t>(tokens.size());
+            if (max_length > 0) count = std::min(count, max_length);
+            at::Tensor ids = at::empty({count}, at::kLong);
+            std::copy_n(tokens.data(), count, ids.mutable_data_ptr<std::int64_t>());
+            Sample sample{{"input_ids", ids}};
+            if (labels.defined()) sample.set("target", labels.select(0, index));
+            return sample;
+          }};
 }
 
 }  // namespace
@@ -88,24 +111,17 @@ at::Tensor Lines::lengths() const {
 }
 
 SampleSource tokenized(Lines lines, std::shared_ptr<const Tokenizer> tokenizer, TokenizedOptions options) {
-  if (!tokenizer) throw ConfigError("tokenized: the tokenizer is null");
-  options = checked("tokenized", std::move(options), tokenized_options());
-  if (options.labels.defined() && (options.labels.dim() < 1 || options.labels.size(0) != lines.size()))
-    throw DataError("tokenized: there are ", lines.size(), " lines, and labels of shape ", options.labels.sizes(),
-                    "; each line needs one");
   const std::int64_t size = lines.size();
-  return {.size = size,
-          .get = [lines = std::move(lines), tokenizer = std::move(tokenizer), max_length = options.max_length,
-                  labels = options.labels](std::int64_t index, RandomStream) -> Sample {
-            const std::vector<std::int64_t> tokens = tokenizer->encode(lines.text(index));
-            auto count = static_cast<std::int64_t>(tokens.size());
-            if (max_length > 0) count = std::min(count, max_length);
-            at::Tensor ids = at::empty({count}, at::kLong);
-            std::copy_n(tokens.data(), count, ids.mutable_data_ptr<std::int64_t>());
-            Sample sample{{"input_ids", ids}};
-            if (labels.defined()) sample.set("target", labels.select(0, index));
-            return sample;
-          }};
+  const auto text = [lines = std::move(lines)](std::int64_t index) { return lines.text(index); };
+  return tokenized_by(size, text, std::move(tokenizer), std::move(options));
+}
+
+SampleSource tokenized(std::vector<std::string> texts, std::shared_ptr<const Tokenizer> tokenizer,
+                       TokenizedOptions options) {
+  const std::int64_t size = std::ssize(texts);
+  const auto shared = std::make_shared<const std::vector<std::string>>(std::move(texts));
+  const auto text = [shared](std::int64_t index) { return (*shared)[static_cast<std::size_t>(index)]; };
+  return tokenized_by(size, text, std::move(tokenizer), std::move(options));
 }
 
 }  // namespace composer::data

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -31,12 +32,15 @@ class COMPOSER_EXPORT Lines {
 
 struct TokenizedOptions {
   std::int64_t max_length = 0;  // tokens that follow are cut off; 0: none
-  at::Tensor labels = {};       // [lines, ...]: "target" of each sample; undefined: there is no target
+  at::Tensor labels = {};       // [texts, ...]: "target" of each sample; undefined: there is no target
 };
 
 // Samples of lines: "input_ids", int64 [tokens], and "target", the label. For map_style() with collate = pad_collate().
 // Throws ConfigError for a tokenizer that is null, DataError unless there is a label for each line.
 COMPOSER_EXPORT SampleSource tokenized(Lines lines, std::shared_ptr<const Tokenizer> tokenizer,
+                                       TokenizedOptions options = {});
+// The same of texts in memory, such as a column of a table.
+COMPOSER_EXPORT SampleSource tokenized(std::vector<std::string> texts, std::shared_ptr<const Tokenizer> tokenizer,
                                        TokenizedOptions options = {});
 
 }  // namespace composer::data

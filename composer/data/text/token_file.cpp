@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -44,15 +44,15 @@ std::vector<Option<TokenWindowOptions>> token_window_options() {
                      option("pin_memory", &O::pin_memory));
 }
 
-// Widens numbers. Returns the largest; a negative one counts as larger than all.
+// Widens numbers. Returns the largest of them as unsigned numbers of their size.
 template <class T>
 std::uint64_t widen(const char* from, std::int64_t count, std::int64_t* to) {
-  std::uint64_t largest = 0;
+  std::make_unsigned_t<T> largest = 0;  // of this size, because that is faster
   for (std::int64_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, from + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
     to[i] = static_cast<std::int64_t>(value);
-    largest = std::max(largest, static_cast<std::uint64_t>(to[i]));
+    largest = std::max(largest, static_cast<std::make_unsigned_t<T>>(value));
   }
   return largest;
 }
@@ -70,6 +70,20 @@ std::uint64_t widen(at::ScalarType type, const char* from, std::int64_t count, s
   }
 }
 
+// The number of tokens that a type can hold.
+std::uint64_t most_tokens(at::ScalarType type) {
+  switch (type) {
+    case at::kUInt16:
+      return std::uint64_t{1} << 16;
+    case at::kUInt32:
+      return std::uint64_t{1} << 32;
+    case at::kInt:
+      return std::uint64_t{1} << 31;
+    default:
+      return std::uint64_t{1} << 63;
+  }
+}
+
 }  // namespace
 
 class TokenFile::Files {
@@ -77,7 +91,10 @@ class TokenFile::Files {
   Files(const std::vector<std::filesystem::path>& paths, TokenFileOptions options)
       : type_(options.dtype),
         bytes_(static_cast<std::int64_t>(c10::elementSize(type_))),
-        vocabulary_(options.vocabulary) {
+        vocabulary_(options.vocabulary),
+        limit_(most_tokens(type_)) {
+    if (vocabulary_ > 0) limit_ = std::min(limit_, static_cast<std::uint64_t>(vocabulary_));
+
     if (paths.empty()) throw ConfigError("TokenFile: no file is named");
     for (const std::filesystem::path& path : paths) add(path);
     if (size() == 0) throw DataError(paths.front().string(), ": has no tokens");
@@ -99,6 +116,21 @@ class TokenFile::Files {
     }
   }
 
+  // Reads a window of tokens, and of those that follow each.
+  void read_window(std::int64_t from, std::int64_t length, std::int64_t* tokens, std::int64_t* next,
+                   std::vector<char>& scratch) const {
+    const auto file = static_cast<std::size_t>(std::ranges::upper_bound(ends_, from) - ends_.begin());
+    if (from + length >= ends_[file]) {  // it goes on in another file
+      read(from, length, tokens, scratch);
+      read(from + 1, length, next, scratch);
+      return;
+    }
+    const std::int64_t at = from - (file == 0 ? 0 : ends_[file - 1]);
+    read_bytes(file, at, length + 1, scratch);
+    put(file, at, scratch.data(), length, tokens);
+    put(file, at + 1, scratch.data() + bytes_, length, next);
+  }
+
  private:
   void add(const std::filesystem::path& path) {
     try {
@@ -115,6 +147,11 @@ class TokenFile::Files {
 
   void read_in(std::size_t file, std::int64_t from, std::int64_t count, std::int64_t* to,
                std::vector<char>& scratch) const {
+    read_bytes(file, from, count, scratch);
+    put(file, from, scratch.data(), count, to);
+  }
+
+  void read_bytes(std::size_t file, std::int64_t from, std::int64_t count, std::vector<char>& scratch) const {
     const auto size = static_cast<std::size_t>(count * bytes_);
     if (scratch.size() < size) scratch.resize(size);
     try {
@@ -122,12 +159,13 @@ class TokenFile::Files {
     } catch (const CheckpointError& error) {
       throw DataError("TokenFile: ", error.what());
     }
-    const std::uint64_t largest = widen(type_, scratch.data(), count, to);
-    const std::uint64_t limit = vocabulary_ > 0 ? static_cast<std::uint64_t>(vocabulary_)
-                                                : static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    if (largest < limit) return;
+  }
+
+  // Widens and checks the tokens of a file from position `from` on, which are in `bytes`.
+  void put(std::size_t file, std::int64_t from, const char* bytes, std::int64_t count, std::int64_t* to) const {
+    if (widen(type_, bytes, count, to) < limit_ || count == 0) return;
     std::int64_t at = 0;
-    while (static_cast<std::uint64_t>(to[at]) < limit) ++at;
+    while (static_cast<std::uint64_t>(to[at]) < limit_) ++at;
     throw DataError(files_[file]->name(), ": token ", from + at, " is ", to[at], ", and the vocabulary has ",
                     vocabulary_ > 0 ? join(vocabulary_, " tokens") : "no negative tokens",
                     "; is the dtype right, and the file of this tokenizer?");
@@ -135,6 +173,7 @@ class TokenFile::Files {
 
   at::ScalarType type_;
   std::int64_t bytes_, vocabulary_;
+  std::uint64_t limit_;  // all tokens are below it
   std::vector<std::unique_ptr<formats::ByteSource>> files_;
   std::vector<std::int64_t> ends_;  // tokens up to the end of each file
 };
@@ -209,14 +248,10 @@ class TokenWindows {
     auto* const target = targets.mutable_data_ptr<std::int64_t>();
     const auto fill = [&](std::int64_t first, std::int64_t last) {
       std::vector<char> scratch;
-      std::vector<std::int64_t> window(static_cast<std::size_t>(length_ + 1));
-      const std::size_t bytes = static_cast<std::size_t>(length_) * sizeof(std::int64_t);
       for (std::int64_t i = first; i < last; ++i) {
         const std::int64_t sample = order ? (*order)[static_cast<std::size_t>(span.from + i)] : span.from + i;
         const std::int64_t from = tokens_.begin_ + place(epoch, sample);
-        tokens_.files_->read(from, length_ + 1, window.data(), scratch);
-        std::memcpy(input + i * length_, window.data(), bytes);
-        std::memcpy(target + i * length_, window.data() + 1, bytes);
+        tokens_.files_->read_window(from, length_, input + i * length_, target + i * length_, scratch);
       }
     };
     const std::int64_t row = 2 * length_ * static_cast<std::int64_t>(sizeof(*input));

@@ -105,7 +105,10 @@ TEST_CASE("Lines become tokens with their labels, cut off at max_length") {
   CHECK(source.get(1, RandomStream(0))["target"].item<std::int64_t>() == 8);
   CHECK_FALSE(tokenized(lines, bytes).get(0, RandomStream(0)).contains("target"));
   CHECK_THROWS_WITH_AS(tokenized(lines, bytes, {.labels = at::zeros({3})}),
-                       doctest::Contains("there are 2 lines, and labels of shape [3]"), DataError);
+                       doctest::Contains("there are 2 texts, and labels of shape [3]"), DataError);
+  const auto texts = tokenized(std::vector<std::string>{"abc", "d"}, bytes, {.max_length = 2});
+  CHECK(texts.size == 2);
+  CHECK(texts.get(0, RandomStream(0))["input_ids"].equal(source.get(0, RandomStream(0))["input_ids"]));
   CHECK_THROWS_WITH_AS(tokenized(lines, nullptr), doctest::Contains("the tokenizer is null"), ConfigError);
 }
 
