@@ -132,8 +132,8 @@ struct Predictor::Impl {
     return options.preprocessing ? options.preprocessing->apply(samples) : samples;
   }
   // The outputs for samples that are computed at once.
-  Outputs compute(const Batch& samples) const {
-    Batch batch = prepare(samples);
+  Outputs compute(const Batch& samples, bool prepared) const {
+    Batch batch = prepared ? samples : prepare(samples);
     for (auto& [name, tensor] : batch) tensor = tensor.to(options.device);
     Outputs outputs = eval_forward_of(*model, batch, nullptr);
     for (auto& [name, tensor] : outputs) tensor = tensor.to(at::kCPU);
@@ -184,16 +184,19 @@ Predictor Predictor::from_checkpoint(const std::filesystem::path& checkpoint, st
   });
 }
 
-Outputs Predictor::predict(const Batch& samples) const {
+Outputs Predictor::predict(const Batch& samples) const { return predict(samples, /*prepared=*/false); }
+Outputs Predictor::predict_prepared(const Batch& samples) const { return predict(samples, /*prepared=*/true); }
+
+Outputs Predictor::predict(const Batch& samples, bool prepared) const {
   const ThreadsOfCall threads(impl_->options.threads);
   const at::NoGradGuard no_grad;
   const std::int64_t most = impl_->options.batch_size, count = samples_of(samples);
-  if (most == 0 || count <= most) return impl_->compute(samples);
+  if (most == 0 || count <= most) return impl_->compute(samples, prepared);
   std::vector<Outputs> parts;
   for (std::int64_t begin = 0; begin < count; begin += most) {
     Batch part;
     for (const auto& [name, tensor] : samples) part.set(name, tensor.narrow(0, begin, std::min(most, count - begin)));
-    parts.push_back(impl_->compute(part));
+    parts.push_back(impl_->compute(part, prepared));
   }
   Outputs all;
   for (const auto& [name, tensor] : parts.front()) {
@@ -231,6 +234,14 @@ std::vector<std::string> Predictor::labels(const Outputs& outputs) const {
 Batch Predictor::prepare(const Batch& samples) const {
   const at::NoGradGuard no_grad;
   return impl_->prepare(samples);
+}
+
+const data::Preprocessing* Predictor::any_preprocessing() const { return impl_->options.preprocessing.get(); }
+
+void Predictor::throw_other_preprocessing() const {
+  const data::Preprocessing* const own = any_preprocessing();
+  throw ConfigError("Predictor: preprocessing<P>(): this predictor has ", own ? "\"" + own->name() + '"' : "none",
+                    own ? ", which is not a P" : "");
 }
 
 Model& Predictor::model() const { return *impl_->model; }

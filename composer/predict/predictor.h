@@ -1,4 +1,5 @@
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -95,11 +96,24 @@ class COMPOSER_EXPORT Predictor {
 
   // What the model gets for these samples: for exports.
   Batch prepare(const Batch& samples) const;
+  // As predict(), for samples that are prepared already: rows of a table or files of images, which are no tensors.
+  //   const auto& features = predictor.preprocessing<data::TableFeatures>();
+  //   predictor.predict_prepared(features.apply(data::Row{{"area", 120.0}, {"city", "Oslo"}}));
+  Outputs predict_prepared(const Batch& samples) const;
+  // Throws ConfigError if the preprocessing is of another class.
+  template <std::derived_from<data::Preprocessing> P>
+  const P& preprocessing() const {
+    if (const auto* found = dynamic_cast<const P*>(any_preprocessing())) return *found;
+    throw_other_preprocessing();
+  }
   Model& model() const;
   const std::vector<std::string>& classes() const;
 
  private:
   struct Impl;
+  Outputs predict(const Batch& samples, bool prepared) const;
+  const data::Preprocessing* any_preprocessing() const;
+  [[noreturn]] void throw_other_preprocessing() const;
   std::shared_ptr<const Impl> impl_;
 };
 

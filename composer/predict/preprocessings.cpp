@@ -1,5 +1,9 @@
 #include "composer/predict/preprocessings.h"
 
+#include "composer/data/image/image_preprocessing.h"
+#include "composer/data/table/table_features.h"
+#include "composer/data/text/tokenizer.h"
+
 namespace composer::predict {
 namespace {
 
@@ -8,9 +12,18 @@ struct KnownPreprocessing {
   std::shared_ptr<data::Preprocessing> (*make)();
 };
 
-// One line for each class of the library: {"table", [] { return std::make_shared<data::TableFeatures>(); }}
+template <class P>
+std::shared_ptr<data::Preprocessing> make() {
+  return std::make_shared<P>();
+}
+
+// One line for each class of the library.
 const std::vector<KnownPreprocessing>& known_preprocessings() {
-  static const std::vector<KnownPreprocessing> all = {};
+  static const std::vector<KnownPreprocessing> all = {
+      {"image", make<data::ImagePreprocessing>},
+      {"table", make<data::TableFeatures>},
+      {"tokens", make<data::Tokens>},
+  };
   return all;
 }
 

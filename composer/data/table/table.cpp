@@ -369,4 +369,10 @@ std::string Table::head(std::int64_t count) const {
   return text;
 }
 
+std::int64_t num_rows(const Table& table) { return table.rows(); }
+Table subset(const Table& table, const at::Tensor& rows) { return table.rows(rows); }
+at::Tensor column(const Table& table, const std::string& name) {
+  return table.column(name).is_text() ? table.codes(name) : table[name];
+}
+
 }  // namespace composer::data

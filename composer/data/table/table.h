@@ -145,4 +145,9 @@ class COMPOSER_EXPORT Table {
   std::int64_t rows_ = 0;
 };
 
+// Tables can be divided by split() and k_folds(), by the names of columns (composer/data/split.h).
+COMPOSER_EXPORT std::int64_t num_rows(const Table& table);
+COMPOSER_EXPORT Table subset(const Table& table, const at::Tensor& rows);
+COMPOSER_EXPORT at::Tensor column(const Table& table, const std::string& name);  // texts: their codes()
+
 }  // namespace composer::data

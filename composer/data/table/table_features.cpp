@@ -360,6 +360,14 @@ at::Tensor TableFeatures::inverse_target(const at::Tensor& scaled) const {
       .to(scaled.scalar_type());
 }
 
+Outputs TableFeatures::undo(Outputs outputs) const {
+  const bool is_scaled = options_.scale_target && !targets_.empty() && !targets_.front().is_category;
+  if (!is_scaled || outputs.size() != 1) return outputs;
+  const std::string name = outputs.begin()->first;
+  outputs.set(name, inverse_target(outputs.only()));
+  return outputs;
+}
+
 std::vector<std::string> TableFeatures::feature_names() const {
   std::vector<std::string> names;
   for (const Feature& feature : features_)

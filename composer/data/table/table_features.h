@@ -62,6 +62,9 @@ class COMPOSER_EXPORT TableFeatures final : public Preprocessing {
   // float [N, K] or [N], as a model predicts it, to the numbers of the table. Throws DataError for another shape.
   at::Tensor inverse_target(const at::Tensor& scaled) const;
 
+  // As inverse_target(), for a model with one output, if .scale_target is set.
+  Outputs undo(Outputs outputs) const override;
+
   std::vector<std::string> feature_names() const;   // of the columns of "input", such as "area" and "city=Oslo"
   const std::vector<std::string>& classes() const;  // of the target, sorted; empty if it is of numbers
   std::vector<std::int64_t> cardinalities() const;  // indices of each column of "category": for embeddings

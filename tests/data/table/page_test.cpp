@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/data/in_memory.h"
+#include "composer/data/split.h"
 #include "composer/data/table/csv.h"
 #include "composer/data/table/table_features.h"
 #include "tests/support/doctest.h"
@@ -27,9 +28,7 @@ TEST_CASE("The example of docs/data/tables.md reads a file, fits the features an
   write(file, text);
 
   const data::Table houses = data::read_csv(file);
-  const at::Tensor order = at::randperm(houses.rows(), at::kLong);
-  const data::Table train = houses.rows(order.slice(0, 0, houses.rows() * 8 / 10));
-  const data::Table valid = houses.rows(order.slice(0, houses.rows() * 8 / 10));
+  const auto [train, valid] = data::split(houses, {0.8, 0.2}, {.seed = 1});
 
   data::TableFeatures features({.target = {"price"}, .scale_target = true});
   features.fit(train);  // means, categories and other values of the training rows alone
