@@ -1,16 +1,21 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "composer/core/export.h"
 
 namespace composer::data {
 
 // One value for each row of some data: a tensor, or the name of one of the data's tensors or columns.
-class RowValues {
+class COMPOSER_EXPORT RowValues {
  public:
   RowValues() = default;  // none
   RowValues(at::Tensor values) : values_(std::move(values)) {}
+  RowValues(const std::vector<std::int64_t>& values);
   RowValues(std::string name) : name_(std::move(name)) {}
   RowValues(const char* name) : name_(name) {}
 

@@ -239,6 +239,11 @@ at::Tensor others(const std::vector<at::Tensor>& parts, std::size_t but) {
 
 }  // namespace
 
+RowValues::RowValues(const std::vector<std::int64_t>& values)
+    : values_(at::empty({static_cast<std::int64_t>(values.size())}, at::kLong)) {
+  std::ranges::copy(values, values_.mutable_data_ptr<std::int64_t>());
+}
+
 std::vector<at::Tensor> split_rows(std::int64_t rows, const std::vector<double>& fractions,
                                    const SplitOptions& options) {
   detail::check_fractions("split", fractions);
