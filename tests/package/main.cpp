@@ -7,12 +7,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 
-#include <composer/core/error.h>
-#include <composer/core/model.h>
-#include <composer/data/in_memory.h>
-#include <composer/trainer/trainer.h>
-#include <composer/util/loss.h>
-#include <composer/util/recompute.h>
+#include <composer/composer.h>
 
 #include "own_algorithms.h"
 

@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Writes composer/composer.h, the one header that includes all installed ones; with --check, fails if it is another.
+
+The headers are those that the CMakeLists.txt of the modules list after HEADERS.
+"""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(__file__).resolve().parent.parent
+TEXT = """#pragma once
+// All of libcomposer: every header that is installed. It takes a compiler less time than <torch/torch.h>, which it does
+// not include; a program that uses torch::nn's modules includes that as well. scripts/umbrella.py writes this file.
+"""
+
+
+def headers():
+    for listing in (root / "composer").rglob("CMakeLists.txt"):
+        for block in re.findall(r"\n  HEADERS\n((?:    .*\n)+)", listing.read_text()):
+            for name in block.split():
+                yield f"{listing.parent.relative_to(root)}/{name}"
+
+
+text = TEXT + "".join(f'#include "{path}"\n' for path in sorted(headers()))
+file = root / "composer/composer.h"
+if "--check" not in sys.argv[1:]:
+    file.write_text(text)
+elif not file.exists() or file.read_text() != text:
+    sys.exit("composer/composer.h does not include every installed header: run scripts/umbrella.py")
