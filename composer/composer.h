@@ -77,6 +77,7 @@
 #include "composer/checkpoint/state_file.h"
 #include "composer/checkpoint/walk.h"
 #include "composer/core/algorithm.h"
+#include "composer/core/any_model.h"
 #include "composer/core/by_name.h"
 #include "composer/core/call_watcher.h"
 #include "composer/core/callback.h"

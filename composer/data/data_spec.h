@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,11 @@ COMPOSER_EXPORT std::int64_t get_num_samples_in_batch(const Batch& batch);
 // and has a class for each element, the classes that are not -100 generate loss; otherwise all elements do.
 COMPOSER_EXPORT TokenCount get_num_tokens_in_batch(const Batch& batch);
 
+namespace detail {
+template <class T>
+concept LoaderOrSpec = std::convertible_to<T, DataSpec> || std::convertible_to<T, std::shared_ptr<Loader>>;
+}  // namespace detail
+
 // The type of the trainer's options for data: accepts a DataSpec, or just a loader.
 class AnyDataSpec : public DataSpec {
  public:
@@ -45,6 +51,13 @@ class AnyDataSpec : public DataSpec {
   AnyDataSpec(DataSpec spec) : DataSpec(std::move(spec)) {}
   template <std::derived_from<Loader> L>
   AnyDataSpec(std::shared_ptr<L> loader) : DataSpec{std::move(loader)} {}
+  // Names the wrong type in the error; see AnyModel.
+  template <class T>
+  requires(!detail::LoaderOrSpec<T> && !std::derived_from<std::remove_cvref_t<T>, AnyDataSpec>) AnyDataSpec(T&&) {
+    static_assert(detail::LoaderOrSpec<T>,
+                  "not a loader: give what data::in_memory() or data::map_style() return, a std::shared_ptr to a class "
+                  "that derives publicly from Loader, or a DataSpec");
+  }
   explicit operator bool() const { return dataloader != nullptr; }
 };
 

@@ -26,7 +26,8 @@ struct AdafactorOptions {
   bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
-COMPOSER_EXPORT AnyOptimizer adafactor(AdafactorOptions options = {});
+COMPOSER_EXPORT AnyOptimizer
+adafactor(AdafactorOptions options = {});  // does not match? AdafactorOptions{...} tells why
 
 // State: step (0-d float), and row_var and col_var over the last two dimensions, or variance. For float16 matrices,
 // row_var and col_var are float.

@@ -17,7 +17,7 @@ struct AdagradOptions {
   bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
-COMPOSER_EXPORT AnyOptimizer adagrad(AdagradOptions options = {});
+COMPOSER_EXPORT AnyOptimizer adagrad(AdagradOptions options = {});  // does not match? AdagradOptions{...} tells why
 
 // PyTorch's formula. State: step (0-d float) and sum. Accepts sparse gradients if there is no weight decay.
 class COMPOSER_EXPORT Adagrad final : public NamedOptimizer {

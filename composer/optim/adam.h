@@ -24,7 +24,7 @@ struct AdamOptions {  // arXiv:1412.6980
   bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
-COMPOSER_EXPORT AnyOptimizer adam(AdamOptions options = {});
+COMPOSER_EXPORT AnyOptimizer adam(AdamOptions options = {});  // does not match? AdamOptions{...} tells why
 
 struct AdamWOptions {
   double lr = 1e-3;
@@ -36,7 +36,7 @@ struct AdamWOptions {
   bool decay_matrices_only = false;
   bool step_in_backward = false;
 };
-COMPOSER_EXPORT AnyOptimizer adamw(AdamWOptions options = {});
+COMPOSER_EXPORT AnyOptimizer adamw(AdamWOptions options = {});  // does not match? AdamWOptions{...} tells why
 
 // Like AdamW, but the decay does not depend on the initial learning rate: p *= 1 - lr / initial lr * weight_decay. This
 // form and its defaults are Composer's.
@@ -50,7 +50,8 @@ struct DecoupledAdamWOptions {
   bool decay_matrices_only = false;
   bool step_in_backward = false;
 };
-COMPOSER_EXPORT AnyOptimizer decoupled_adamw(DecoupledAdamWOptions options = {});
+COMPOSER_EXPORT AnyOptimizer
+decoupled_adamw(DecoupledAdamWOptions options = {});  // does not match? DecoupledAdamWOptions{...} tells why
 
 // The common base of Adam, AdamW and DecoupledAdamW. State: step (0-d float), exp_avg, exp_avg_sq and, with amsgrad,
 // max_exp_avg_sq.

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,15 @@ class COMPOSER_EXPORT AnyOptimizer {
   template <std::derived_from<Optimizer> T>
   AnyOptimizer(std::shared_ptr<T> made) : factory_(Made{std::move(made)}) {
     check(this->made().get());
+  }
+
+  // Names the wrong type in the error; see AnyModel.
+  template <class T>
+  requires(!std::constructible_from<Factory, T> && !std::convertible_to<T, std::shared_ptr<Optimizer>> &&
+           !std::derived_from<std::remove_cvref_t<T>, AnyOptimizer>) AnyOptimizer(T&&) {
+    static_assert(std::constructible_from<Factory, T>,
+                  "not an optimizer: give optim::adamw({.lr = 1e-3}) or another function of composer/optim, or a "
+                  "std::shared_ptr to a torch::optim::Optimizer");
   }
 
   explicit operator bool() const { return factory_ != nullptr; }

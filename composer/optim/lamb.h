@@ -19,7 +19,7 @@ struct LambOptions {
   bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
-COMPOSER_EXPORT AnyOptimizer lamb(LambOptions options = {});
+COMPOSER_EXPORT AnyOptimizer lamb(LambOptions options = {});  // does not match? LambOptions{...} tells why
 
 // State: step (0-d float), exp_avg and exp_avg_sq.
 class COMPOSER_EXPORT Lamb final : public NamedOptimizer {

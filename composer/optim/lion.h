@@ -18,7 +18,7 @@ struct LionOptions {
   bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
-COMPOSER_EXPORT AnyOptimizer lion(LionOptions options = {});
+COMPOSER_EXPORT AnyOptimizer lion(LionOptions options = {});  // does not match? LionOptions{...} tells why
 
 // State: exp_avg.
 class COMPOSER_EXPORT Lion final : public NamedOptimizer {

@@ -31,7 +31,7 @@ struct MuonOptions {
   bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
-COMPOSER_EXPORT AnyOptimizer muon(MuonOptions options = {});
+COMPOSER_EXPORT AnyOptimizer muon(MuonOptions options = {});  // does not match? MuonOptions{...} tells why
 
 // State: momentum_buffer, or AdamW's state. Throws ConfigError if a pattern of adamw_for matches no name.
 class COMPOSER_EXPORT Muon final : public NamedOptimizer {

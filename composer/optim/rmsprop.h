@@ -18,7 +18,7 @@ struct RmspropOptions {
   bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
   bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
 };
-COMPOSER_EXPORT AnyOptimizer rmsprop(RmspropOptions options = {});
+COMPOSER_EXPORT AnyOptimizer rmsprop(RmspropOptions options = {});  // does not match? RmspropOptions{...} tells why
 
 // PyTorch's formula. State: square_avg, momentum_buffer with momentum, grad_avg if centered.
 class COMPOSER_EXPORT RMSprop final : public NamedOptimizer {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,9 @@ class COMPOSER_EXPORT Evaluators {
   Evaluators(std::initializer_list<Evaluator> evaluators) : list_(evaluators) {}
   Evaluators(std::vector<Evaluator> evaluators) : list_(std::move(evaluators)) {}
   template <class... T>
-  requires(sizeof...(T) > 0 && (std::constructible_from<AnyDataSpec, T> && ...)) Evaluators(T&&... loaders) {
+  requires(sizeof...(T) > 0 &&
+           ((detail::LoaderOrSpec<T> || std::derived_from<std::remove_cvref_t<T>, AnyDataSpec>)&&...))
+      Evaluators(T&&... loaders) {
     (list_.push_back({.dataloader = AnyDataSpec(std::forward<T>(loaders))}), ...);
   }
 

@@ -11,6 +11,7 @@
 #include <c10/core/Device.h>
 
 #include "composer/checkpoint/save_options.h"
+#include "composer/core/any_model.h"
 #include "composer/core/engine.h"
 #include "composer/core/export.h"
 #include "composer/core/interval.h"
@@ -35,7 +36,7 @@ class World;
 }  // namespace dist
 
 struct TrainerOptions {
-  std::shared_ptr<Model> model = {};  // required
+  AnyModel model = {};  // required: a std::shared_ptr to a Model
 
   AnyDataSpec train_dataloader = {};  // or given to fit()
   std::string train_dataloader_label = "train";
@@ -176,8 +177,8 @@ struct PredictOptions {
 // step() as RunError, with the cause nested in it.
 class COMPOSER_EXPORT Trainer {
  public:
-  explicit Trainer(TrainerOptions options);
-  ~Trainer();  // calls close()
+  explicit Trainer(TrainerOptions options);  // does not match? Trainer(TrainerOptions{...}) tells which option is wrong
+  ~Trainer();                                // calls close()
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
 

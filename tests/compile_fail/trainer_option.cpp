@@ -1,0 +1,4 @@
+// error: does not match. Trainer.TrainerOptions
+#include "composer/trainer/trainer.h"
+
+composer::Trainer trainer({.max_epochs = "5ep"});
