@@ -99,8 +99,7 @@ void Generate::generate_if_due(Event event, const State& state, Logger& logger) 
   IntervalMoment moment = state.run->moment(event);
   moment.last_due_batch = is_outdated ? -1 : last_batch_.number();
   moment.last = state.max_duration && state.elapsed_duration() >= 1;
-  const Interval::Function* function = options_.interval.function();
-  if (!(function ? (*function)(event, state) : interval_due(options_.interval.time(), moment))) return;
+  if (!is_due(options_.interval, event, state, moment)) return;
   last_batch_.set(batch);
   weights_ = state.run->weights_version();
   logger.log_table("generations", generations(state));

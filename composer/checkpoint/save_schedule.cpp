@@ -16,8 +16,7 @@ bool SaveSchedule::is_due(Event event, const State& state) const {
   if (is_off_ || !state.previous_timestamp || state.timestamp.batch == last_batch()) return false;
   IntervalMoment moment = state.run->moment(event);
   moment.last_due_batch = last_batch();
-  const Interval::Function* function = interval_.function();
-  return function ? (*function)(event, state) || state.run->interrupted() : interval_due(interval_.time(), moment);
+  return composer::is_due(interval_, event, state, moment) || (interval_.function() && state.run->interrupted());
 }
 
 bool SaveSchedule::is_saved(const State& state, std::uint64_t begun) const {

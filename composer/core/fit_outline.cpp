@@ -57,6 +57,9 @@ void FitOutline::check_epochs(std::string_view option, Time time, Time by_defaul
 void FitOutline::check_interval(std::string_view option, const Interval& interval, std::string_view effect,
                                 const State& state) const {
   if (interval.function() || !(interval.time().as_double() > 0)) return;
+  if (interval.epochs() > 0 && !epochs_end)
+    throw ConfigError(option, ": is ", to_string(interval), ", and no epoch ends in a loop of step(batch), ", effect,
+                      "; give it in ba, sp or tok");
   check_epochs(option, interval.time(), "1ep", effect, state);
 }
 

@@ -37,7 +37,7 @@ void read_text(const std::string& text, bool& value) {
   value = text == "true";
 }
 void read_text(const std::string& text, Time& value) { value = Time::parse(text); }
-void read_text(const std::string& text, Interval& value) { value = Time::parse(text); }
+void read_text(const std::string& text, Interval& value) { value = Interval::parse(text); }
 void read_text(const std::string& text, Seconds& value) {
   double count = 0;
   read_text(text, count);
@@ -98,7 +98,7 @@ std::string to_text(double value) {
 std::string to_text(std::int64_t value) { return std::to_string(value); }
 std::string to_text(bool value) { return value ? "true" : "false"; }
 std::string to_text(Time value) { return to_string(value); }
-std::string to_text(const Interval& value) { return to_string(value.time()); }
+std::string to_text(const Interval& value) { return to_string(value); }
 std::string to_text(Seconds value) { return to_text(value.count()); }
 std::string to_text(const std::optional<Time>& value) { return value ? to_string(*value) : ""; }
 std::string to_text(const std::optional<std::int64_t>& value) { return value ? std::to_string(*value) : ""; }

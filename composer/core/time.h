@@ -46,6 +46,7 @@ class COMPOSER_EXPORT Time {
   }
 
  private:
+  friend class Interval;
   constexpr explicit Time(const detail::ParsedTime& parsed)
       : bits_(parsed.unit == TimeUnit::DURATION ? std::bit_cast<std::int64_t>(parsed.share) : parsed.count),
         unit_(parsed.unit) {}

@@ -197,4 +197,29 @@ constexpr ParsedTime parse_time(std::string_view text) {
   this_is_not_a_time(text);
 }
 
+struct ParsedInterval {
+  ParsedTime time;
+  double epochs;  // a number of epochs that is not whole, as in "0.25ep", and rounded up in `time`; otherwise 0
+};
+
+constexpr ParsedInterval parse_interval(std::string_view text) {
+  std::string_view number = text;
+  if (number.ends_with('\n')) number.remove_suffix(1);
+  if (number.size() > 2 && same_letters(number.substr(number.size() - 2), "ep")) {
+    number.remove_suffix(2);
+    while (!number.empty() && is_blank(number.front())) number.remove_prefix(1);
+    while (!number.empty() && is_blank(number.back())) number.remove_suffix(1);
+    if (const auto decimal = DecimalReader::read(number);
+        decimal && !decimal->negative && decimal->digits != 0 && decimal->lowest < 0) {
+      const double epochs = nearest_double(*decimal, number);
+      constexpr double kMost = 1e15;  // larger numbers are whole
+      if (epochs > 0 && epochs < kMost) {
+        const auto below = static_cast<std::int64_t>(epochs);
+        return {{TimeUnit::EPOCH, below + (static_cast<double>(below) < epochs ? 1 : 0), 0}, epochs};
+      }
+    }
+  }
+  return {parse_time(text), 0};
+}
+
 }  // namespace composer::detail

@@ -17,8 +17,7 @@ std::vector<EvalRun*> Evaluations::due(Event event, IntervalMoment moment, const
   std::vector<EvalRun*> due;
   for (EvalRun& run : runs_) {
     moment.last_due_batch = run.weights == weights ? run.last_due_batch : -1;
-    const Interval::Function* function = run.interval.function();
-    if (function ? (*function)(event, state) : interval_due(run.interval.time(), moment)) due.push_back(&run);
+    if (is_due(run.interval, event, state, moment)) due.push_back(&run);
   }
   return due;
 }

@@ -38,8 +38,8 @@ bool is_tokens(Time time) { return time.unit() == TimeUnit::TOKEN && time.count(
 }  // namespace
 
 void check_limit(Time limit, const char* option, const OptionalTime& iteration_length) {
-  if (limit.unit() == TimeUnit::SECOND || limit.unit() == TimeUnit::DURATION)
-    throw ConfigError(option, ": must be in ep, ba, sp, tok or iter, got ", limit);
+  if (limit.unit() == TimeUnit::DURATION)
+    throw ConfigError(option, ": must be in ep, ba, sp, tok, iter or sec, got ", limit);
   if (limit.count() < 0) throw ConfigError(option, ": must be >= 0, got ", limit);
   if (limit.unit() == TimeUnit::ITERATION && !iteration_length)
     throw ConfigError(option, ": is ", limit, ", and no iteration ends without an iteration_length");
@@ -57,7 +57,7 @@ OptionalTime scaled_limit(const OptionalTime& limit, double ratio, bool has_sche
 
 bool is_chosen(const Interval& eval_interval) {
   if (eval_interval.function()) return true;
-  return eval_interval.time().as_double() != 0 && to_string(eval_interval.time()) != "1ep";
+  return eval_interval.time().as_double() != 0 && to_string(eval_interval) != "1ep";
 }
 
 void check_has_optimizer(const State& state, bool given, const char* caller) {
@@ -141,8 +141,9 @@ void check_epochs_end(Time limit, const OptionalTime& iteration_length, const Fe
 }
 
 void check_share(const Interval& interval, const char* option, const Feed& feed) {
-  if (interval.function() || interval.time().unit() != TimeUnit::DURATION || feed.num_batches()) return;
-  throw ConfigError(option, ": ", interval.time(), " needs a training loader whose length is known; give it ",
+  const bool is_share = interval.time().unit() == TimeUnit::DURATION || interval.epochs() > 0;
+  if (interval.function() || !is_share || feed.num_batches()) return;
+  throw ConfigError(option, ": ", to_string(interval), " needs a training loader whose length is known; give it ",
                     "in ba, sp or tok, or set train_subset_num_batches");
 }
 

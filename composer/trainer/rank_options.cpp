@@ -42,7 +42,7 @@ bool is_compared(Compared when, bool splits) {
 void add_evaluators(ComparedLines& compared, const std::vector<EvalRun>& runs, bool splits) {
   for (const EvalRun& run : runs) {
     const std::string label = run.feed.label();
-    compared.add("evaluator", join(label, ", every ", run.interval.function() ? "?" : to_string(run.interval.time()),
+    compared.add("evaluator", join(label, ", every ", run.interval.function() ? "?" : to_string(run.interval),
                                    ", with ", listed(run.metrics.names())));
     add_options(compared, label, run.metrics);
     if (!splits) continue;

@@ -117,7 +117,7 @@ std::string text_of(const SavedPlace& place) { return join("batch ", place.batch
 ResumesTogether::ResumesTogether(const TrainerOptions& options, const std::string& run_name,
                                  const std::optional<saving::Found>& resumed)
     : folder_(absolute_folder(options.save_folder, run_name)),
-      save_interval_(options.save_interval.function() ? "a function" : to_string(options.save_interval.time())),
+      save_interval_(to_string(options.save_interval)),
       keep_(options.save_num_checkpoints_to_keep) {
   for (const std::string& folder : options.resume_with) named_.push_back(absolute_folder(folder, run_name));
   if (!named_.empty())

@@ -52,7 +52,8 @@ struct TrainerOptions {
   double scale_schedule_ratio = 1;                // scales schedules and max_duration; > 0
   bool step_schedulers_every_batch = true;        // false: the learning rate changes only between epochs
 
-  OptionalTime max_duration = {};      // in any unit but seconds and shares; unset: given to fit()
+  // In any unit but shares, such as "10ep", or "2h" spent in training; unset: given to fit().
+  OptionalTime max_duration = {};
   OptionalTime iteration_length = {};  // in epochs or tokens; unset: iterations do not end
 
   Algorithms algorithms = {};

@@ -25,9 +25,7 @@ constexpr const char* kNameAlone = "a name trains nothing";
 constexpr const char* kEnds = "ends a run, and trains nothing";
 
 std::string time_or_none(const OptionalTime& time) { return time ? to_string(*time) : "none"; }
-std::string interval_text(const Interval& interval) {
-  return interval.function() ? "a function" : to_string(interval.time());
-}
+std::string interval_text(const Interval& interval) { return to_string(interval); }
 std::string text_or_none(const std::string& text) { return text.empty() ? "none" : text; }
 std::int64_t as_digit(bool yes) { return yes ? 1 : 0; }
 
@@ -86,7 +84,10 @@ std::vector<Option<TrainerOptions>> described_trainer() {
       part("schedulers", &O::schedulers, "functions").shown(schedulers_text),
       option("scale_schedule_ratio", &O::scale_schedule_ratio).above(0),
       option("step_schedulers_every_batch", &O::step_schedulers_every_batch),
-      option("max_duration", &O::max_duration).unit("ep, iter, ba, sp or tok").compared(BY_FIT).told(tell_max_duration),
+      option("max_duration", &O::max_duration)
+          .unit("ep, iter, ba, sp, tok or sec")
+          .compared(BY_FIT)
+          .told(tell_max_duration),
       option("iteration_length", &O::iteration_length)
           .unit("ep or tok")
           .must("be at least 1, in ep or tok", is_iteration)

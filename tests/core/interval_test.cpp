@@ -156,5 +156,38 @@ TEST_CASE("A share of a run needs a loader of known length, but a run of length 
   CHECK_THROWS_AS(interval_due("0.5dur", moment), ConfigError);
 }
 
+TEST_CASE("An interval is a time, or a number of epochs that is not whole, and its text is read again") {
+  struct Row {
+    const char *text, *time, *written;
+    double epochs;
+  };
+  for (const auto& [text, time, written, epochs] : {
+           Row{"0.25ep", "1ep", "0.25ep", 0.25},
+           Row{"1.5 EP", "2ep", "1.5ep", 1.5},
+           Row{"1e-1ep\n", "1ep", "0.1ep", 0.1},
+           Row{"2.0ep", "2ep", "2ep", 0},
+           Row{"0.0ep", "0ep", "0ep", 0},
+           Row{"3ba", "3ba", "3ba", 0},
+           Row{"0.5dur", "0.5dur", "0.5dur", 0},
+           Row{"1h", "3600sec", "3600sec", 0},
+       }) {
+    CAPTURE(text);
+    const Interval interval = Interval::parse(text);
+    CHECK(interval.time() == Time::parse(time));
+    CHECK(interval.epochs() == epochs);
+    CHECK(to_string(interval) == written);
+    const Interval again = Interval::parse(to_string(interval));
+    CHECK(to_string(again) == written);
+    CHECK(again.epochs() == epochs);
+  }
+  for (const char* text : {"-0.5ep", "0.5ba", "0.5sp", "ep", ".ep", "0.5", "nanep", "1e-400ep"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(Interval::parse(text), ConfigError);
+  }
+  constexpr Interval kQuarter = "0.25ep";
+  const Interval copy = kQuarter;
+  CHECK(copy.epochs() == 0.25);
+}
+
 }  // namespace
 }  // namespace composer::interval_test

@@ -195,7 +195,7 @@ Rule no_lag() {
 
 Rule options_first() {
   return {.name = "options_are_checked_before_init",
-          .applies_to = "A `max_duration` in shares or seconds",
+          .applies_to = "A `max_duration` in shares",
           .composer_does = "Fires `INIT`, then fails.",
           .we_do = "Fails before any event.",
           .why = "Bad input gets its error before any work.",
@@ -203,8 +203,7 @@ Rule options_first() {
               [](const Json& c) {
                 const Json max = trainer_argument(c, "max_duration");
                 if (!max.is_string()) return false;
-                const TimeUnit unit = time_of(max).unit();
-                return unit == TimeUnit::DURATION || unit == TimeUnit::SECOND;
+                return time_of(max).unit() == TimeUnit::DURATION;
               },
           .ours = [](Json& result, const Json&) { result[0]["trace"] = Json::array(); }};
 }

@@ -90,7 +90,7 @@ TEST_CASE("A refused fit() changes nothing") {
   Trainer trainer(std::move(options));
   trainer.fit();
   const Timestamp before = trainer.state().timestamp;
-  CHECK_THROWS_AS(trainer.fit({.duration = "1sec", .reset_time = true}), ConfigError);
+  CHECK_THROWS_AS(trainer.fit({.duration = "0.5dur", .reset_time = true}), ConfigError);
   CHECK_THROWS_AS(trainer.fit({.duration = "1ep", .reset_time = true, .scale_schedule_ratio = 0.5}), ConfigError);
   CHECK_THROWS_AS(trainer.fit({.reset_time = true, .device_train_microbatch_size = -1}), ConfigError);
   CHECK_THROWS_AS(trainer.fit({.reset_time = true, .precision = Precision::AMP_FP16}), ConfigError);
@@ -117,6 +117,69 @@ TEST_CASE("An epoch in pieces trains the same weights as in one") {
   CHECK(weights_of(a).equal(weights_of(b)));
   CHECK(weights_of(a).equal(weights_of(c)));
   CHECK(b.state().timestamp.epoch == 2);
+}
+
+TEST_CASE("A run whose limit is a time ends after the batch that reaches it, and counts what it trained before") {
+  TrainerOptions options = tiny_options();
+  options.max_duration = "2h";
+  options.eval_dataloader = tiny_loader(4, 4);
+  options.eval_interval = "0.5dur";
+  const auto log = std::make_shared<EventLog>();
+  options.callbacks = {log};
+  Trainer trainer(std::move(options));
+  trainer.begin();
+  for (int i = 0; i < 5; ++i) CHECK(trainer.step());
+  trainer.state().timestamp.total_wct = Seconds(3599.9999999);  // the next batch crosses half of the time
+  while (log->count("eval_end") == 0) REQUIRE(trainer.step());
+  trainer.state().timestamp.total_wct = Seconds(7199.9999999);
+  const std::int64_t before = trainer.state().timestamp.batch;
+  while (trainer.step()) CHECK(trainer.state().timestamp.batch < before + 1000);
+  CHECK(trainer.done());
+  trainer.end();
+  CHECK(trainer.state().timestamp.batch > before);
+  CHECK(trainer.state().elapsed_duration() >= 1);
+  CHECK_THROWS_WITH_AS(trainer.fit(), doctest::Contains("already reached 7200sec"), ConfigError);
+  trainer.fit("1ba");
+  const std::int64_t after = trainer.state().timestamp.batch;
+  trainer.state().timestamp.total_wct = Seconds(7200.9999999);
+  trainer.fit(FitOptions{.duration = "1s"});  // from 7200 whole seconds on
+  CHECK(trainer.state().timestamp.batch > after);
+}
+
+TEST_CASE("What happens every so many epochs happens after the batches that cross them") {
+  struct Row {
+    Interval interval;
+    std::vector<std::int64_t> batches;  // of 3 epochs of 5 batches
+  };
+  for (const auto& [interval, batches] : {
+           Row{"0.2ep", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
+           Row{"0.4ep", {2, 4, 6, 8, 10, 12, 14, 15}},
+           Row{"0.5ep", {3, 5, 8, 10, 13, 15}},
+           Row{"0.01ep", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
+           Row{"1.5ep", {8, 15}},
+           Row{"2.5ep", {13, 15}},
+       }) {
+    CAPTURE(to_string(interval));
+    std::vector<std::int64_t> evaluated, saved;
+    const Folder folder;
+    TrainerOptions options = tiny_options();
+    options.train_dataloader = tiny_loader(20, 4);
+    options.max_duration = "3ep";
+    options.eval_dataloader = tiny_loader(4, 4);
+    options.eval_interval = interval;
+    options.save_folder = folder / "ck";
+    options.save_interval = interval;
+    options.save_filename = "{batch}";
+    options.callbacks = {At([&](Event event, const State& state) {
+      if (event == Event::EVAL_START) evaluated.push_back(state.timestamp.batch);
+    })};
+    Trainer trainer(std::move(options));
+    trainer.fit();
+    for (const std::string& path : trainer.saved_checkpoints())
+      saved.push_back(Time::parse(path.substr(path.rfind('/') + 1) + "ba").count());
+    CHECK(evaluated == batches);
+    CHECK(saved == batches);
+  }
 }
 
 TEST_CASE("Epochs and as many batches train the same weights") {
@@ -164,6 +227,11 @@ TEST_CASE("A loader of unknown length trains for any duration, unless something 
                [](TrainerOptions& o) {
                  o.eval_dataloader = tiny_loader(4, 4);
                  o.eval_interval = "0.5dur";
+               }},
+           Row{"eval_interval: 0.5ep",
+               [](TrainerOptions& o) {
+                 o.eval_dataloader = tiny_loader(4, 4);
+                 o.eval_interval = "0.5ep";
                }},
            Row{"save_interval: 0.5dur",
                [&](TrainerOptions& o) {

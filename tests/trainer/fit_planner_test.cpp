@@ -139,7 +139,7 @@ TEST_CASE("A fit that cannot be done is refused, and why") {
   const Case cases[] = {
       {"there is nothing to do; give fit() a duration, or reset_time", {}},
       {"duration: is 0ba, so there is nothing to do", {.duration = "0ba"}},
-      {"duration: must be in ep, ba, sp, tok or iter, got 1s", {.duration = "1s"}},
+      {"duration: must be in ep, ba, sp, tok, iter or sec, got 0.5dur", {.duration = "0.5dur"}},
       {"scale_schedule_ratio: 2 has no effect without schedulers in the same fit()",
        {.duration = "1ep", .scale_schedule_ratio = 2}},
       {"step_schedulers_every_batch: has no effect without schedulers in the same fit()",
