@@ -215,6 +215,7 @@
 #include "composer/optim/sgd.h"
 #include "composer/optim/skippable_step.h"
 #include "composer/step/microbatch_size.h"
+#include "composer/step/on_nan.h"
 #include "composer/surgery/feed_forward.h"
 #include "composer/surgery/layer.h"
 #include "composer/surgery/modules_of.h"

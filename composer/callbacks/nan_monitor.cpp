@@ -11,7 +11,6 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "composer/callbacks/nan_culprit.h"
 #include "composer/callbacks/rank_name.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -21,6 +20,7 @@
 #include "composer/core/state.h"
 #include "composer/device/device_support.h"
 #include "composer/formats/safetensors.h"
+#include "composer/step/nan_culprit.h"
 #include "composer/util/absolute_format.h"
 #include "composer/util/joint_norm.h"
 #include "composer/util/name_format.h"
@@ -46,14 +46,6 @@ at::Tensor gradient_norm(const Model& model) {
   if (gradients.empty()) return {};
   const at::NoGradGuard no_grad;
   return joint_norm(gradients);
-}
-
-std::string text_of_samples(const std::vector<std::int64_t>& samples) {
-  constexpr std::size_t kNamed = 16;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(samples.size(), kNamed); ++i) text += join(i == 0 ? "" : ", ", samples[i]);
-  if (samples.size() > kNamed) text += join(", ... (", samples.size(), ')');
-  return text;
 }
 
 // Returns the path of the saved file.
@@ -171,28 +163,14 @@ void NaNMonitor::watch(const at::Tensor& found) {
 void NaNMonitor::report(const State& state, const std::string& what, bool gradients) const {
   std::string text = join("NaNMonitor: ", what, " is ", options_.check_infinity || gradients ? "not finite" : "NaN");
   if (!options_.find_culprit || !state.run) throw Error(text);
-  const auto add = [&](const char* part, auto make) {  // a failure here must not hide the NaN
-    try {
-      text += make();
-    } catch (const std::exception& error) {
-      text += join("\n(", part, ": ", error.what(), ')');
-    }
-  };
-  std::vector<std::int64_t> samples;
-  bool of_this_batch = true;
-  add("the cause was not found", [&] {
-    const Culprit culprit = find_culprit(state, gradients, [&] { state.run->repeat_microbatch(gradients); });
-    of_this_batch = culprit.of_this_batch;
-    return '\n' + culprit.text;
-  });
-  if (!of_this_batch) throw Error(text);
-  add("the samples are not known", [&] {
-    samples = state.run->sample_indices();
-    return samples.empty() ? std::string() : "\nsamples of the microbatch: " + text_of_samples(samples);
-  });
-  if (!folder_.empty())
-    add("the microbatch was not saved",
-        [&] { return "\nthe microbatch is in " + save_batch(state, folder_, samples); });
+  const nan::Cause cause = nan::cause_in_run(state, gradients);
+  text += cause.text;
+  if (!cause.of_this_batch || folder_.empty()) throw Error(text);
+  try {
+    text += "\nthe microbatch is in " + save_batch(state, folder_, cause.samples);
+  } catch (const std::exception& error) {
+    text += join("\n(the microbatch was not saved: ", error.what(), ')');
+  }
   throw Error(text);
 }
 

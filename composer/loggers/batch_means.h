@@ -17,6 +17,12 @@
 
 namespace composer::loggers {
 
+// Whether it is one of the means over an epoch that the trainer logs. Loggers that show means of their own leave it
+// out.
+inline bool is_mean_of_epoch(std::string_view key) {
+  return (key.starts_with("loss/train/") || key.starts_with("metrics/")) && key.ends_with("_epoch");
+}
+
 // The means of training losses and metrics over batches, weighted by the number of samples. On a GPU, each batch costs
 // one addition per value, and nothing waits for the device before mean_of().
 class BatchMeans {
@@ -25,7 +31,9 @@ class BatchMeans {
     clear();
     metrics_ = join("metrics/", state.dataloader_label, '/');  // metrics of the loader
   }
-  bool takes(std::string_view key) const { return key.starts_with("loss/train/") || key.starts_with(metrics_); }
+  bool takes(std::string_view key) const {
+    return (key.starts_with("loss/train/") || key.starts_with(metrics_)) && !is_mean_of_epoch(key);
+  }
 
   // Sets a value of the current batch.
   void set(std::string_view key, const LogValue& value) { batch_.set(key, value); }

@@ -107,6 +107,7 @@ void ConsoleLogger::log_record(const Record& record, const State&) {
 void ConsoleLogger::add_metrics(std::span<const LogEntry> metrics) {
   const bool in_epochs = options_.log_interval.unit() == TimeUnit::EPOCH;
   for (const auto& [key, value] : metrics) {
+    if (is_mean_of_epoch(key)) continue;
     buffers_->metrics.set(key, value);
     if (in_epochs && buffers_->means.takes(key)) buffers_->means.set(key, value);
   }

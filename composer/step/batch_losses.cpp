@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "composer/core/error.h"
+#include "composer/step/nan_culprit.h"
 
 namespace composer {
 namespace {
@@ -14,7 +15,8 @@ namespace {
 at::Tensor mean_of(const at::Tensor& loss) { return loss.dim() == 0 ? loss : loss.mean(); }
 
 bool is_nan(const at::Tensor& loss) {
-  return std::isnan(loss.is_cpu() ? *loss.const_data_ptr<float>() : loss.item<float>());
+  if (loss.is_cpu() && loss.scalar_type() == at::kFloat) return std::isnan(*loss.const_data_ptr<float>());
+  return std::isnan(loss.item<double>());
 }
 
 }  // namespace
@@ -39,9 +41,9 @@ void BatchLosses::add(std::string_view name, const at::Tensor& mean, const LossW
   state_.batch_loss.set(name, sum ? *sum + part : part);
 }
 
-void BatchLosses::log(std::int64_t microbatch_size) {
+std::span<const LogEntry> BatchLosses::log(std::int64_t microbatch_size) {
   watch_for_nan();
-  if (logger_.empty()) return;
+  if (logger_.empty()) return {};
   constexpr std::string_view kPrefix = "loss/train/";
   keys_.resize(state_.batch_loss.size());
   entries_.resize(1 + state_.batch_loss.size());
@@ -53,12 +55,30 @@ void BatchLosses::log(std::int64_t microbatch_size) {
     entries_[i].value = loss;
   }
   logger_.log_metrics(entries_);
+  return std::span(entries_).subspan(1);
+}
+
+void BatchLosses::stop_if_nan(const at::Tensor& total) const {
+  if (!stops_if_nan() || !total.is_cpu() || !is_nan(total)) return;
+  throw Error("the training loss is NaN", nan::cause_in_run(state_, /*gradients=*/false).text,
+              "\nthe option nan = OnNaN::WARN of the trainer goes on all the same");
+}
+
+void BatchLosses::stop_if_last_is_nan() const {
+  const at::Tensor* total = state_.batch_loss.find("total");
+  if (on_nan_ != OnNaN::STOP || !state_.run || !total || total->is_cpu() || total->is_meta() || !is_nan(*total)) return;
+  throw Error(
+      "the training loss of batch ", state_.timestamp.batch - 1, " is NaN, and perhaps that of earlier ones; ",
+      "the callback NaNMonitor looks after each batch. The option nan = OnNaN::WARN of the trainer goes on all ",
+      "the same");
 }
 
 // Trials are not watched: their losses may become NaN.
 void BatchLosses::watch_for_nan() {
   const at::Tensor* total = state_.batch_loss.find("total");
-  if (expects_nan_ || !state_.run || !total || !total->is_cpu() || total->scalar_type() != at::kFloat) return;
+  if (on_nan_ != OnNaN::WARN || expects_nan_ || !state_.run || !total || !total->is_cpu() ||
+      total->scalar_type() != at::kFloat)
+    return;
   if (!is_nan(*total)) return nan_since_.reset();
   if (nan_since_) return;
   nan_since_ = state_.timestamp.batch;
@@ -68,8 +88,8 @@ void BatchLosses::watch_for_nan() {
 
 std::optional<std::int64_t> BatchLosses::nan_since() const {
   const at::Tensor* total = state_.batch_loss.find("total");
-  if (expects_nan_ || !total || total->is_cpu() || total->is_meta() || total->scalar_type() != at::kFloat ||
-      !is_nan(*total))
+  if (on_nan_ != OnNaN::WARN || expects_nan_ || !total || total->is_cpu() || total->is_meta() ||
+      total->scalar_type() != at::kFloat || !is_nan(*total))
     return nan_since_;
   return state_.timestamp.batch - 1;
 }

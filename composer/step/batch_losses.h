@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "composer/core/logger.h"
 #include "composer/core/loss_weight.h"
 #include "composer/core/state.h"
+#include "composer/step/on_nan.h"
 
 namespace composer {
 
@@ -21,13 +23,21 @@ class BatchLosses {
  public:
   BatchLosses(State& state, Logger& logger) : state_(state), logger_(logger) {}
 
-  // Whether losses may be NaN: steps with scaled losses skip what overflows.
+  void set_on_nan(OnNaN what) { on_nan_ = what; }
+  // Whether a warning is due when losses are NaN: steps with scaled losses skip what overflows.
   void expect_nan(bool expected) { expects_nan_ = expected; }
+  // Whether stop_if_nan() may throw in this run.
+  bool stops_if_nan() const { return on_nan_ == OnNaN::STOP && state_.run && state_.device.is_cpu(); }
+  // To be called after the loss of a microbatch, whose total is `total`, was computed. Throws Error if it is NaN and
+  // this ends the run. A loss on a device is not read.
+  void stop_if_nan(const at::Tensor& total) const;
+  // To be called when an epoch or a fit ends. Throws Error if the last loss is NaN on a device, and this ends the run.
+  void stop_if_last_is_nan() const;
   // Adds the losses of a microbatch: state.loss, whose total is `total`, multiplied by `share`.
   void add(const at::Tensor& total, const LossWeight& share);
   // To be called after the batch, before it is counted. Warns about the first loss that is NaN, if the check costs
-  // nothing.
-  void log(std::int64_t microbatch_size);
+  // nothing. Returns what was logged of the losses; valid until the next call.
+  std::span<const LogEntry> log(std::int64_t microbatch_size);
   // At the end of a fit, warns if the last losses were NaN: the first warning may be hours old.
   void warn_of_nan() const;
 
@@ -40,6 +50,7 @@ class BatchLosses {
 
   State& state_;
   Logger& logger_;
+  OnNaN on_nan_ = OnNaN::STOP;
   bool expects_nan_ = false, warned_of_nan_ = false;
   std::optional<std::int64_t> nan_since_;  // the first batch of the current row of NaN losses
   std::vector<std::string> keys_;          // of the losses, as they are logged

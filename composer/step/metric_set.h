@@ -1,5 +1,6 @@
 #pragma once
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ class MetricSet {
   // samples of all ranks; all ranks make the same calls. Tables and images of metrics are logged without keep_if_empty
   // only, because those of training would be logged at each batch.
   void report(State& state, Logger& logger, bool keep_if_empty, dist::World* world);
+  std::span<const LogEntry> reported() const { return report_; }  // by the last call of report()
   bool empty() const { return list_.empty(); }
   std::vector<std::string> names() const;  // of all values
   StateDict local_hparams() const;         // with names such as "MulticlassAccuracy/top_k"

@@ -78,6 +78,7 @@ void TrainStep::enter(const Feed& feed, std::size_t microbatch) {
 }
 
 void TrainStep::forward() {
+  if (losses_.stops_if_nan()) repeat_.keep_random();
   ranks_->before_forward(microbatches_.is_last());
   computation_->forward(microbatches_.share());
 }
@@ -95,6 +96,7 @@ void TrainStep::backward() {
   microbatches_.zero_loss_without_weight();  // an algorithm may have computed the loss again
   const at::Tensor total = total_of(state_.loss);
   if (!passes_.have_shown()) {
+    losses_.stop_if_nan(total);
     if (microbatches_.is_first()) state_.batch_loss.clear();
     losses_.add(total, microbatches_.share());
   }
@@ -118,8 +120,16 @@ void TrainStep::leave() {
 }
 
 void TrainStep::log() {
-  losses_.log(microbatches_.samples_at_once());
-  report_metrics();
+  means_.begin_batch(state_.timestamp, microbatches_.of_all_ranks().samples);
+  means_.add(losses_.log(microbatches_.samples_at_once()));
+  const std::span<const LogEntry> metrics = metrics_.report(ranks_->world());
+  if (!logger_.empty()) means_.add(metrics);
+}
+
+void TrainStep::log_epoch() {
+  metrics_.report(ranks_->world());
+  means_.log(state_.timestamp, logger_);
+  losses_.stop_if_last_is_nan();
 }
 
 void TrainStep::repeat(bool backward) { repeat_.run(backward, ranks_->share_of_gradient(microbatches_.share())); }
@@ -133,6 +143,9 @@ void TrainStep::visit_state(StateVisitor& visit) {
   if (auto_ && (!visit.is_loading() || visit.has("device_train_microbatch_size")))
     visit("device_train_microbatch_size", state_.device_train_microbatch_size);
   scaling_.visit_state(visit);
+  // Within an epoch only.
+  if (visit.is_loading() ? !visit.has("epoch_means") : means_.is_empty()) return means_.clear();
+  visit("epoch_means", means_);
 }
 
 void TrainStep::choose_microbatch_size(const Feed& feed) {

@@ -11,6 +11,7 @@
 #include "composer/step/auto_microbatch.h"
 #include "composer/step/batch_losses.h"
 #include "composer/step/computation.h"
+#include "composer/step/epoch_means.h"
 #include "composer/step/feed.h"
 #include "composer/step/gradient_passes.h"
 #include "composer/step/joined_ranks.h"
@@ -33,7 +34,11 @@ class TrainStep {
   using TrainBatch = GradientPasses::TrainBatch;
 
   TrainStep(State& state, Logger& logger, bool weigh_by_tokens)
-      : state_(state), microbatches_(state, weigh_by_tokens), metrics_(state, logger), losses_(state, logger) {}
+      : state_(state),
+        logger_(logger),
+        microbatches_(state, weigh_by_tokens),
+        metrics_(state, logger),
+        losses_(state, logger) {}
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
@@ -75,7 +80,10 @@ class TrainStep {
   void update_metrics();
   void leave();  // makes the whole batch state.batch again; gradients and state.batch_loss are final then
   void log();    // logs the losses of the batch, at the step before it is counted
-  void report_metrics() { metrics_.report(ranks_->world()); }
+  // At the end of an epoch, before it is counted: logs metrics and the means of the epoch.
+  void log_epoch();
+  void set_on_nan(OnNaN what) { losses_.set_on_nan(what); }
+  void stop_if_last_is_nan() const { losses_.stop_if_last_is_nan(); }
   void warn_of_nan() const { losses_.warn_of_nan(); }
 
   // For Run, on the microbatch that was entered last.
@@ -90,6 +98,7 @@ class TrainStep {
   void try_microbatches(const Feed& feed, std::int64_t size);
 
   State& state_;
+  Logger& logger_;
   Microbatches microbatches_;
   GradientPasses passes_{state_};
   LossScaling scaling_{state_};
@@ -100,6 +109,7 @@ class TrainStep {
   std::optional<AutoMicrobatch> auto_;  // unset unless the size of microbatches is "auto"
   TrainingMetrics metrics_;
   BatchLosses losses_;
+  EpochMeans means_;
   JoinedRanks ranks_;
 };
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <utility>
 
 #include "composer/core/logger.h"
@@ -22,7 +23,11 @@ class TrainingMetrics {
   void update();
   void forget_microbatch() { microbatch_.clear(); }
   // `world`: the ranks that train; nullptr if this one is alone.
-  void report(dist::World* world) { set_.report(state_, logger_, /*keep_if_empty=*/true, world); }
+  // Returns what was logged; valid until the next call.
+  std::span<const LogEntry> report(dist::World* world) {
+    set_.report(state_, logger_, /*keep_if_empty=*/true, world);
+    return set_.reported();
+  }
 
  private:
   Outputs outputs();

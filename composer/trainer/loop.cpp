@@ -116,7 +116,7 @@ bool Trainer::Impl::step() {
 }
 
 void Trainer::Impl::end_epoch() {
-  train_step.report_metrics();
+  train_step.log_epoch();
   time.count_epoch();
   tuning.end_epoch(*fit, time.progress());
   fire_end(Event::EPOCH_END);
@@ -169,6 +169,7 @@ void Trainer::Impl::end() {
   stopping.look_for_signal();
   if (time.progress().epoch_is_complete()) end_epoch();
   if (time.progress().iteration_is_over()) end_iteration();
+  train_step.stop_if_last_is_nan();
   stopping.decide_last_with_ranks();
   state.stop.see();
   checkpoints.save_last();

@@ -137,6 +137,7 @@ Trainer::Impl::Impl(TrainerOptions given)
       engine(state, logger, options.algorithms, options.callbacks, options.loggers, options.algorithm_passes) {
   if (!ranks.alone() || ranks.has_shards()) join_ranks();
   train_step.set_microbatch_size(options.device_train_microbatch_size, options.microbatch_memory);
+  train_step.set_on_nan(options.nan);
   process.products.set_others(options.products == Products::OWN);
   if (options.products == Products::OWN && state.device.is_cpu() && !kernels::has_gemm())
     warn("products: libtorch's are used, because this processor has neither AVX-512 nor AVX2 with FMA");

@@ -26,6 +26,7 @@
 #include "composer/optim/optimizer.h"
 #include "composer/optim/schedule.h"
 #include "composer/step/microbatch_size.h"
+#include "composer/step/on_nan.h"
 #include "composer/trainer/evaluator.h"
 #include "composer/trainer/lr_finder.h"
 
@@ -79,6 +80,9 @@ struct TrainerOptions {
   bool accumulate_train_batch_on_tokens = false;  // weights microbatches by their loss-generating tokens
   std::optional<std::uint64_t> seed = {};         // of random numbers and training loaders; unset: taken from libtorch
   bool deterministic_mode = false;                // uses libtorch's deterministic kernels; operators without one throw
+  // What happens when a training loss is NaN. STOP ends the fit with an error that says where the NaN comes from, on a
+  // CPU before the weights are changed. No step waits for another device: its last loss is read when an epoch ends.
+  OnNaN nan = OnNaN::STOP;
 
   // The processes that train together (docs/distributed.md). Null: those that this process's launcher has started, or
   // this process alone if there is no launcher.

@@ -1,5 +1,10 @@
 #include "composer/trainer/trainer_options.h"
 
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include "composer/checkpoint/name_format.h"
 #include "composer/checkpoint/run_saver.h"
 #include "composer/core/listed.h"
@@ -64,13 +69,20 @@ void tell_grad_scaler(StateDict& into, const TrainerOptions& options, const InRu
   into["grad_scaler"] = text_of(options.grad_scaler.value_or(optim::GradScalerOptions{}), optim::grad_scaler_options());
 }
 
-std::vector<Option<TrainerOptions>> described_trainer() {
+template <class Field>
+auto of_rank_0(Field field) {
+  return std::move(field).free(kOfRank0).unlogged(kWrites);
+}
+
+template <class Field>
+auto at_init(Field field) {
+  return std::move(field).compared(Compared::AT_INIT).unlogged(kBegins);
+}
+
+auto fields_of_training() {
   using O = TrainerOptions;
   using enum Compared;
-  using saving::OnFailure;
-  const auto of_rank_0 = [](auto field) { return std::move(field).free(kOfRank0).unlogged(kWrites); };
-  const auto at_init = [](auto field) { return std::move(field).compared(AT_INIT).unlogged(kBegins); };
-  return all_options(
+  return std::tuple(
       part("model", &O::model, "a module").told(tell_model),
       part("train_dataloader", &O::train_dataloader, "a loader").compared(IF_SPLIT).told(tell_loader),
       option("train_dataloader_label", &O::train_dataloader_label).compared(BY_FIT).unlogged(kNameAlone),
@@ -91,15 +103,26 @@ std::vector<Option<TrainerOptions>> described_trainer() {
       option("iteration_length", &O::iteration_length)
           .unit("ep or tok")
           .must("be at least 1, in ep or tok", is_iteration)
-          .shown(time_or_none),
-      part("algorithms", &O::algorithms, "plug-ins").compared(AT_BOTH).told(tell_algorithms),
-      part("algorithm_passes", &O::algorithm_passes, "functions").shown([](const auto& passes) {
-        return static_cast<std::int64_t>(passes.size());
-      }),
-      part("callbacks", &O::callbacks, "plug-ins")
-          .free("one that makes no collective may be on some ranks alone")
-          .unlogged("of a callback, the options that it tells are"),
-      of_rank_0(part("loggers", &O::loggers, "plug-ins")),
+          .shown(time_or_none));
+}
+
+auto fields_of_plugins() {
+  using O = TrainerOptions;
+  using enum Compared;
+  return std::tuple(part("algorithms", &O::algorithms, "plug-ins").compared(AT_BOTH).told(tell_algorithms),
+                    part("algorithm_passes", &O::algorithm_passes, "functions").shown([](const auto& passes) {
+                      return static_cast<std::int64_t>(passes.size());
+                    }),
+                    part("callbacks", &O::callbacks, "plug-ins")
+                        .free("one that makes no collective may be on some ranks alone")
+                        .unlogged("of a callback, the options that it tells are"),
+                    of_rank_0(part("loggers", &O::loggers, "plug-ins")));
+}
+
+auto fields_of_run() {
+  using O = TrainerOptions;
+  using enum Compared;
+  return std::tuple(
       option("run_name", &O::run_name).compared(AT_INIT).left_to_first().unlogged(kNameAlone),
       part("device", &O::device, "a device")
           .free("of each rank its own: cuda:0, cuda:1")
@@ -126,6 +149,7 @@ std::vector<Option<TrainerOptions>> described_trainer() {
               into["seed"] = static_cast<std::int64_t>(run.state.seed);  // a resumed run keeps its own seed
           }),
       option("deterministic_mode", &O::deterministic_mode),
+      option("nan", &O::nan, {{"stop", OnNaN::STOP}, {"warn", OnNaN::WARN}, {"ignore", OnNaN::IGNORE}}).unlogged(kEnds),
       part("world", &O::world, "processes")
           .free("is what makes it this rank")
           .unlogged("of the number of ranks, the results are the same, up to rounding, or the batch size says it"),
@@ -136,8 +160,14 @@ std::vector<Option<TrainerOptions>> described_trainer() {
       option("products", &O::products,
              {{"tuned", Products::TUNED}, {"library", Products::LIBRARY}, {"own", Products::OWN}}),
       option("inference_mode", &O::inference_mode).free("the results are the same").unlogged(kSame),
-      option("fold_batch_norms", &O::fold_batch_norms).free(kSame).unlogged(kSame),
+      option("fold_batch_norms", &O::fold_batch_norms).free(kSame).unlogged(kSame));
+}
 
+auto fields_of_saving() {
+  using O = TrainerOptions;
+  using enum Compared;
+  using saving::OnFailure;
+  return std::tuple(
       option("save_folder", &O::save_folder).compared(AT_INIT).left_to_first().unlogged(kWrites),
       of_rank_0(option("save_filename", &O::save_filename)),
       of_rank_0(option("save_latest_filename", &O::save_latest_filename)),
@@ -153,18 +183,31 @@ std::vector<Option<TrainerOptions>> described_trainer() {
       of_rank_0(option("save_staging_folder", &O::save_staging_folder)),
       of_rank_0(option("save_upload_timeout", &O::save_upload_timeout).above(0, "seconds")),
       option("autoresume", &O::autoresume).free(kOfRank0).unlogged(kBegins),
-      option("resume_with", &O::resume_with).free(kOfRank0).unlogged(kBegins),
+      option("resume_with", &O::resume_with).free(kOfRank0).unlogged(kBegins));
+}
 
+auto fields_of_loading() {
+  using O = TrainerOptions;
+  return std::tuple(
       at_init(option("load_path", &O::load_path).shown(text_or_none)),
       at_init(option("load_weights_only", &O::load_weights_only).shown(as_digit)),
       at_init(option("load_strict_model_weights", &O::load_strict_model_weights).shown(as_digit)),
       at_init(part("load_rename", &O::load_rename, "rules").shown(renames_text)),
-      at_init(option("load_ignore_keys", &O::load_ignore_keys).shown([](const auto& keys) { return listed(keys); })),
+      at_init(option("load_ignore_keys", &O::load_ignore_keys).shown([](const auto& keys) { return listed(keys); })));
+}
 
-      option("handle_signals", &O::handle_signals)
-          .free("ranks tell each other of the signals that they get")
-          .unlogged(kEnds),
-      option("grace_period", &O::grace_period).above(0, "seconds").free(kOfMachine).unlogged(kEnds));
+auto fields_of_ending() {
+  using O = TrainerOptions;
+  return std::tuple(option("handle_signals", &O::handle_signals)
+                        .free("ranks tell each other of the signals that they get")
+                        .unlogged(kEnds),
+                    option("grace_period", &O::grace_period).above(0, "seconds").free(kOfMachine).unlogged(kEnds));
+}
+
+std::vector<Option<TrainerOptions>> described_trainer() {
+  return std::apply([](auto... fields) { return all_options(std::move(fields)...); },
+                    std::tuple_cat(fields_of_training(), fields_of_plugins(), fields_of_run(), fields_of_saving(),
+                                   fields_of_loading(), fields_of_ending()));
 }
 
 }  // namespace

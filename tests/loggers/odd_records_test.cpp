@@ -37,11 +37,12 @@ TrainerOptions options_in(const Folder& folder, const DiskLogger& logger) {
   return options;
 }
 
-// How many values of training's loss there are.
+// How many values of training's loss there are, without the mean of the epoch.
 std::size_t losses_in(const Lines& lines) {
   return static_cast<std::size_t>(std::ranges::count_if(lines, [](const std::string& line) {
     const std::size_t at = line.find("loss/train/total");
-    return at != std::string::npos && !line.starts_with("[hyperparameter]");
+    return at != std::string::npos && line.find("total_epoch") == std::string::npos &&
+           !line.starts_with("[hyperparameter]");
   }));
 }
 

@@ -125,6 +125,19 @@ void log_activations_whole(Json& expected, const Json&) {
   expected["keys_in_order"] = keys;
 }
 
+bool is_of_training(const std::string& key) {
+  return key.starts_with("loss/train/") || key.starts_with("metrics/train/");
+}
+
+bool ends_an_epoch(const Json& c) {
+  return c["kind"] == "callback" && c["values"].contains("time/epoch") && c["values"]["time/epoch"].back()[1] > 0;
+}
+
+void log_means_of_epochs(Json& expected, const Json&) {
+  for (const auto& [key, values] : expected["values"].items())
+    if (is_of_training(key)) expected["means_of_epochs"][key + "_epoch"] = true;
+}
+
 constexpr Tolerance kSingleLogged{1e-5, 1e-6};
 
 // With Composer's rates the recording must come out; then the same with ours.
@@ -168,6 +181,14 @@ Rules logged_keys_rules(const Context* context) {
        .why = "Modules have no hooks in C++; a number for each sample makes hundreds of keys.",
        .matches = [](const Json& c) { return has_callback(c, "ActivationMonitor"); },
        .ours = log_activations_whole},
+      {.name = "means_of_epochs",
+       .applies_to = "The losses and metrics of training, when an epoch ends",
+       .composer_does = "Logs those of the last batch, as after each batch.",
+       .we_do = "Logs in addition the means over the epoch, weighted by samples, under the key of the batches and "
+                "`_epoch`: `loss/train/total_epoch`, `metrics/train/MulticlassAccuracy_epoch`.",
+       .why = "The last batch may be small, and one batch says little of an epoch.",
+       .matches = ends_an_epoch,
+       .ours = log_means_of_epochs},
       {.name = "free_outputs_is_an_algorithm",
        .applies_to = "FreeOutputs",
        .composer_does = "It is a callback.",

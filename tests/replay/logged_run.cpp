@@ -95,6 +95,10 @@ class KeyLogger final : public LoggerDestination {
   }
   void log_metrics(std::span<const LogEntry> metrics, std::int64_t step, const State&) override {
     for (const auto& [key, value] : metrics) {
+      if (is_mean_of_epoch(key)) {
+        result_["means_of_epochs"][std::string(key)] = true;
+        continue;
+      }
       result_["keys_in_order"].push_back({step, key});
       result_["values"][std::string(key)].push_back({step, json_of(value)});
     }
@@ -154,6 +158,7 @@ TrainerOptions logged_options(const Json& config, const Context& context, Random
   options.device_train_microbatch_size = config.value("device_train_microbatch_size", std::int64_t{0});
   options.seed = 3;
   options.handle_signals = false;
+  options.nan = OnNaN::WARN;         // as Composer, which trains on
   options.auto_log_hparams = false;  // as by default in Composer
   return options;
 }

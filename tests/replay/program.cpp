@@ -115,6 +115,7 @@ TrainerOptions trainer_options(const Json& arguments) {
                  // nothing is read to come to where a run goes on
                  "spin_dataloaders"});
   TrainerOptions options{.model = toy_model(), .run_name = "replay"};
+  options.nan = OnNaN::WARN;         // as Composer, which trains on
   options.auto_log_hparams = false;  // as by default in Composer
   // Made before the trainer, as in Python: so it is there at INIT.
   options.optimizer = std::make_shared<optim::SGD>(optim::parameters_of(*options.model), optim::SgdOptions{.lr = 0.1});

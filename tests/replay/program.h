@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "composer/trainer/trainer.h"
@@ -23,5 +24,10 @@ std::shared_ptr<Model> toy_model();
 // Constructor arguments by name, on a toy model with SGD(lr=0.1). Throws Unsupported for one that we do not have.
 TrainerOptions trainer_options(const Json& arguments);
 FitOptions fit_options(const Json& arguments);
+
+// Whether the key is one of the means that Composer does not log (rule means_of_epochs).
+inline bool is_mean_of_epoch(std::string_view key) {
+  return (key.starts_with("loss/train/") || key.starts_with("metrics/train/")) && key.ends_with("_epoch");
+}
 
 }  // namespace composer::replay

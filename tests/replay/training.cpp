@@ -46,6 +46,7 @@ class RowLogger final : public LoggerDestination {
     const std::string train = "metrics/train/", eval = "metrics/eval/";
     for (const LogEntry& entry : metrics) {
       const std::string key(entry.key);
+      if (is_mean_of_epoch(key)) continue;
       if (key.starts_with("loss/train/"))
         losses_[key] = number(to_number(entry.value));
       else if (key.starts_with(train))
@@ -121,6 +122,7 @@ Json train(const Json& c, const Context& context, const RecordedChange& change, 
   options.device = at::Device(at::kCPU);
   options.device_train_microbatch_size = config.value("device_train_microbatch_size", std::int64_t{0});
   options.handle_signals = false;
+  options.nan = OnNaN::WARN;  // as Composer, which trains on
   if (config.contains("eval")) {
     options.eval_dataloader = data::in_memory(run.eval, {.batch_size = 20, .shuffle = false});
     options.eval_interval = interval_of(config["eval"]);

@@ -648,6 +648,7 @@ TEST_CASE("Ignored targets of which the model has not told are warned of once, w
                     }};
     TrainerOptions options = options_of(kind, changes().front(), size);
     options.max_duration = "3ba";
+    options.nan = OnNaN::WARN;
     const Warnings warnings;
     Trainer(std::move(options)).fit();
     CHECK(std::ranges::count_if(warnings.texts, [](const std::string& text) {

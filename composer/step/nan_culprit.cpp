@@ -1,4 +1,4 @@
-#include "composer/callbacks/nan_culprit.h"
+#include "composer/step/nan_culprit.h"
 
 #include <algorithm>
 #include <array>
@@ -21,10 +21,11 @@
 
 #include "composer/core/error.h"
 #include "composer/core/model.h"
+#include "composer/core/run.h"
 #include "composer/surgery/layer.h"
 #include "composer/util/operator_watch.h"
 
-namespace composer::callbacks {
+namespace composer::nan {
 namespace {
 
 struct Counts {
@@ -288,6 +289,14 @@ std::string in_batch(const State& state) {
   return "";
 }
 
+std::string text_of_samples(const std::vector<std::int64_t>& samples) {
+  constexpr std::size_t kNamed = 16;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(samples.size(), kNamed); ++i) text += join(i == 0 ? "" : ", ", samples[i]);
+  if (samples.size() > kNamed) text += join(", ... (", samples.size(), ')');
+  return text;
+}
+
 std::string in_weights(const State& state) {
   std::string first;
   std::size_t others = 0;
@@ -322,9 +331,8 @@ Culprit find_culprit(const State& state, bool gradients, const std::function<voi
       text += join("\nfirst used by ", first->outer.empty() ? first->name : first->outer, ' ', first->place);
     if (!is_first)
       text +=
-          "\nto find that batch, its samples and the operator, set check_gradients = true and start again from the "
-          "last "
-          "checkpoint";
+          "\nto find that batch, its samples and the operator, give NaNMonitor check_gradients = true and start again "
+          "from the last checkpoint";
     return {text, /*of_this_batch=*/false};
   }
   const auto& culprit = finder.culprit();
@@ -337,4 +345,26 @@ Culprit find_culprit(const State& state, bool gradients, const std::function<voi
   return {text};
 }
 
-}  // namespace composer::callbacks
+Cause cause_in_run(const State& state, bool gradients) {
+  Cause cause;
+  const auto add = [&](const char* part, auto make) {  // a failure here must not hide the NaN
+    try {
+      cause.text += make();
+    } catch (const std::exception& error) {
+      cause.text += join("\n(", part, ": ", error.what(), ')');
+    }
+  };
+  add("the cause was not found", [&] {
+    const Culprit culprit = find_culprit(state, gradients, [&] { state.run->repeat_microbatch(gradients); });
+    cause.of_this_batch = culprit.of_this_batch;
+    return '\n' + culprit.text;
+  });
+  if (!cause.of_this_batch) return cause;
+  add("the samples are not known", [&] {
+    cause.samples = state.run->sample_indices();
+    return cause.samples.empty() ? std::string() : "\nsamples of the microbatch: " + text_of_samples(cause.samples);
+  });
+  return cause;
+}
+
+}  // namespace composer::nan
