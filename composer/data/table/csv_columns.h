@@ -49,7 +49,7 @@ struct CsvRules {
   std::vector<std::string> columns = {};                    // those that are read; empty: all
   std::vector<std::pair<std::string, CsvKind>> kinds = {};  // of some columns
   std::vector<std::string> missing = {};                    // texts of missing cells
-  std::size_t bytes_at_once = std::size_t{512} << 10;         // a piece fits into the caches, with what is read of it
+  std::size_t bytes_at_once = std::size_t{512} << 10;       // a piece fits into the caches, with what is read of it
 };
 
 struct CsvContents {

@@ -120,21 +120,11 @@ class HeaderText {
     if (rest.empty()) fail(join("no element type: ", formats::shown(element)));
     header.kind = rest[0];
     rest.remove_prefix(1);
-    switch (header.kind) {
-      case 'O':
-        refuse("Python objects, which are pickled", "convert the array to numbers, as with .astype(float)");
-      case 'U':
-      case 'S':
-      case 'a':
-        refuse("texts", "save numbers, or a CSV file");
-      case 'M':
-      case 'm':
-        refuse("dates", "convert them to numbers, as with .astype('int64')");
-      case 'V':
-        refuse("bytes without a type", "convert the array, as with .astype('float32')");
-      default:
-        break;
-    }
+    if (header.kind == 'O')
+      refuse("Python objects, which are pickled", "convert the array to numbers, as with .astype(float)");
+    if (header.kind == 'U' || header.kind == 'S' || header.kind == 'a') refuse("texts", "save numbers, or a CSV file");
+    if (header.kind == 'M' || header.kind == 'm') refuse("dates", "convert them to numbers, as with .astype('int64')");
+    if (header.kind == 'V') refuse("bytes without a type", "convert the array, as with .astype('float32')");
     const auto result = std::from_chars(rest.data(), rest.data() + rest.size(), header.item_size);
     if (result.ec != std::errc() || result.ptr != rest.data() + rest.size())
       fail(join("an unknown element type: ", formats::shown(element)));
