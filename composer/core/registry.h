@@ -19,10 +19,10 @@ using Settings = std::map<std::string, std::string, std::less<>>;
 
 struct OptionInfo {
   std::string name;
-  std::string type;                    // "number", "whole number", "text", "true or false", "time", "higher or lower"
-  std::string default_text = {};       // parsing it gives the default; meaningless if there is an example
-  std::optional<std::string> example;  // set only for a required option
-  std::vector<std::string> refused = {};  // texts for which making the plug-in throws ConfigError; tests try them
+  std::string type;               // "number", "whole number", "text", "true or false", "time", "higher or lower"
+  std::string default_text = {};  // parsing it gives the default; meaningless if there is an example
+  std::optional<std::string> example = {};  // set only for a required option
+  std::vector<std::string> refused = {};    // texts for which making the plug-in throws ConfigError; tests try them
 };
 
 template <class List>
