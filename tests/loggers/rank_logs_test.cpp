@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "composer/core/error.h"
@@ -56,7 +57,11 @@ std::vector<Lines> train(const Folder& folder, const AddLogger& add, Time until,
 // Of batches, without the mean of the epoch.
 std::size_t losses_in(const Lines& lines) {
   return static_cast<std::size_t>(std::ranges::count_if(lines, [](const std::string& line) {
-    return line.find("loss/train/total") != std::string::npos && line.find("total_epoch") == std::string::npos;
+    constexpr std::string_view kLoss = "loss/train/total";
+    std::size_t at = line.find(kLoss);
+    while (at != std::string::npos && line.substr(at + kLoss.size()).starts_with("_epoch"))
+      at = line.find(kLoss, at + 1);
+    return at != std::string::npos;
   }));
 }
 
