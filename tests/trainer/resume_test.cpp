@@ -322,13 +322,14 @@ TEST_CASE("a run that was saved at the end of an epoch logs that end with its la
   CHECK(trainer.state().timestamp.batch == 6);
   trainer.fit();
   trainer.close();
-  std::vector<std::string> logged;  // by the sixth batch, by the end of the epoch, by the seventh batch
+  std::vector<std::string> logged;  // by the sixth batch, by the end of the epoch, its means, by the seventh batch
   for (const std::string& line : lines_of(folder / "log.jsonl"))
     if (const auto at = line.find("\"metrics/train"); at != std::string::npos)
       if (line.find("\"batch\":5") != std::string::npos || line.find("\"batch\":6") != std::string::npos)
         logged.push_back(line.substr(at));
-  REQUIRE(logged.size() == 3);
+  REQUIRE(logged.size() == 4);
   CHECK(logged[1] == logged[0]);
+  CHECK(logged[2].find("_epoch\"") != std::string::npos);
 }
 
 TEST_CASE("another run's checkpoints are neither gone on from nor overwritten") {
