@@ -40,10 +40,10 @@ int main(int argc, char** argv) try {
   Trainer trainer(TrainerOptions{
       .model = model,
       .train_dataloader = data::map_style(data::subset(augmented, rows[0]), {.batch_size = 32, .num_workers = 2}),
+      .eval_dataloader = data::map_style(data::subset(plain, rows[1]), {.batch_size = 64, .shuffle = false}),
       .optimizer = optim::adamw({.lr = 3e-4, .weight_decay = 1e-2}),
       .schedulers = {optim::cosine_annealing()},
       .max_duration = Time::parse(argc > 4 ? argv[4] : "5ep"),
-      .eval_dataloader = data::map_style(data::subset(plain, rows[1]), {.batch_size = 64, .shuffle = false}),
       .algorithms = {algorithms::FreezeUntil({.except = {"module.fc.*"}, .until = "1ep"})},
       .loggers = {loggers::ProgressBar()},
       .seed = 1,
