@@ -1,5 +1,6 @@
 // Losses that train different parts of one model, with Frozen: a GAN in one trainer.
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,8 @@ at::Tensor bce(const at::Tensor& logits, double target) {
 
 struct Gan final : Model {
   Gan() {
+    static std::mutex mutex;  // ranks are threads, which share the default generator
+    const std::lock_guard lock(mutex);
     at::manual_seed(7);
     forger = register_module("forger", nn::Sequential(nn::Linear(3, 8), nn::Tanh(), nn::Linear(8, 4)));
     judge = register_module("judge", nn::Sequential(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 1)));

@@ -215,6 +215,7 @@ Settings other_value(const OptionInfo& option) {
       {"drop_warmup", {{"drop_warmup", "0.1dur"}}},
       {"act_fn", {{"act_fn", "relu"}}},
       {"average", {{"average", "macro"}, {"num_classes", "3"}}},
+      {"thresholds", {{"thresholds", "5"}}},
   };
   if (const auto found = given.find(option.name); found != given.end()) return found->second;
   const std::string now = option.example.value_or(option.default_text);
