@@ -216,6 +216,7 @@ Settings other_value(const OptionInfo& option) {
       {"act_fn", {{"act_fn", "relu"}}},
       {"average", {{"average", "macro"}, {"num_classes", "3"}}},
       {"thresholds", {{"thresholds", "5"}}},
+      {"class_names", {{"class_names", "a,b,c"}, {"num_classes", "3"}}},
   };
   if (const auto found = given.find(option.name); found != given.end()) return found->second;
   const std::string now = option.example.value_or(option.default_text);
