@@ -13,6 +13,7 @@
 #include "composer/core/option.h"
 #include "composer/data/byte_stream.h"
 #include "composer/data/table/csv_columns.h"
+#include "composer/data/table/csv_values.h"
 #include "composer/formats/json_reader.h"
 #include "composer/util/new_file.h"
 #include "composer/util/parallel.h"
@@ -27,6 +28,12 @@ using detail::Growing;
 
 constexpr std::size_t kWrittenAtOnce = 1 << 20;
 
+const std::vector<std::string>& default_missing() {
+  static const std::vector<std::string> kTexts = {"",    "NA",  "N/A",  "n/a",  "#N/A", "<NA>",
+                                                  "NaN", "nan", "null", "NULL", "None"};
+  return kTexts;
+}
+
 std::vector<Option<CsvOptions>> csv_options() {
   using O = CsvOptions;
   const auto one_byte = [](const std::string& text) {
@@ -37,7 +44,8 @@ std::vector<Option<CsvOptions>> csv_options() {
   return all_options(
       option("separator", &O::separator).must(rule, one_byte).shown(printable), option("header", &O::header),
       option("names", &O::names), option("columns", &O::columns), part("types", &O::types, "types of columns"),
-      option("missing", &O::missing), option("quote", &O::quote).must(rule, one_byte).shown(printable),
+      option("missing", &O::missing), option("keep_default_missing", &O::keep_default_missing),
+      option("quoted_missing", &O::quoted_missing), option("quote", &O::quote).must(rule, one_byte).shown(printable),
       option("comment", &O::comment).must(rule, one_byte).shown(printable), option("decimal_comma", &O::decimal_comma),
       option("skip_lines", &O::skip_lines).at_least(0), option("max_rows", &O::max_rows).at_least(1));
 }
@@ -79,6 +87,9 @@ detail::CsvRules rules_of(const fs::path& file, const CsvOptions& options) {
   rules.columns = options.columns;
   for (const auto& [name, type] : options.types) rules.kinds.emplace_back(name, kind_of(type));
   rules.missing = options.missing;
+  if (options.keep_default_missing)
+    rules.missing.insert(rules.missing.end(), default_missing().begin(), default_missing().end());
+  rules.quoted_missing = options.quoted_missing;
   if (rules.dialect.separator == rules.dialect.quote || rules.dialect.separator == rules.dialect.comment ||
       (rules.dialect.quote && rules.dialect.quote == rules.dialect.comment))
     throw ConfigError("read_csv: separator, quote and comment must differ, got \"", options.separator, "\", \"",
@@ -119,6 +130,17 @@ class CsvTexts final : public TextColumn::Source {
   Growing<std::uint8_t> absent_;
 };
 
+// Doubles do not hold all integers above 2^53.
+void warn_of_large(const CsvColumn& column, const std::string& file, const std::string& name) {
+  constexpr std::int64_t kMostExact = std::int64_t{1} << 53;
+  for (std::size_t row = 0; row < column.rows; ++row) {
+    const std::int64_t value = column.ints[row];
+    if (value == CsvColumn::kNoInt64 || (value >= -kMostExact && value <= kMostExact)) continue;
+    return warn(join("read_csv: ", file, ": ", name, " has missing cells and integers such as ", value,
+                     ", which are rounded, because the column becomes one of doubles; give it the type TEXT"));
+  }
+}
+
 at::Tensor as_doubles(const CsvColumn& column) {
   Growing<double> numbers;
   double* const to = numbers.extend(column.rows);
@@ -134,7 +156,7 @@ at::Tensor as_doubles(const CsvColumn& column) {
   return owning(std::move(numbers), at::kDouble);
 }
 
-Column column_of(CsvColumn&& column, const std::string& file, std::optional<ColumnType> type) {
+Column column_of(CsvColumn&& column, const std::string& file, const std::string& name, std::optional<ColumnType> type) {
   if (column.kind == CsvKind::TEXT) {
     const std::string why = column.first_text.empty() ? "" : file + ": " + column.first_text;
     return {TextColumn(std::make_shared<CsvTexts>(std::move(column))), type ? "" : why};
@@ -143,6 +165,7 @@ Column column_of(CsvColumn&& column, const std::string& file, std::optional<Colu
     const at::Tensor numbers = owning(std::move(column.doubles), at::kDouble);
     return type == ColumnType::FLOAT ? numbers.to(at::kFloat) : numbers;
   }
+  if (column.has_missing && column.kind == CsvKind::INT64) warn_of_large(column, file, name);
   if (column.has_missing || column.kind == CsvKind::NONE) return as_doubles(column);
   if (column.kind == CsvKind::BOOL) return owning(std::move(column.bools), at::kBool);
   return owning(std::move(column.ints), at::kLong);
@@ -157,8 +180,8 @@ class CsvWriter {
   void text(std::string_view text) {
     const bool plain =
         text.find_first_of("\"\r\n") == std::string_view::npos && text.find(separator_) == std::string_view::npos;
-    // A quoted blank keeps a line from being an empty one, or from losing its spaces.
-    if (plain && !text.empty()) {
+    // A text that stands for a missing cell, such as NA or a blank, is a text if it is quoted.
+    if (plain && !text.empty() && !missing_.contains(detail::without_spaces(text))) {
       buffer_ += text;
       return;
     }
@@ -188,6 +211,7 @@ class CsvWriter {
 
   util::NewFile file_;
   char separator_;
+  detail::MissingTexts missing_{default_missing()};
   std::string buffer_;
 };
 
@@ -224,7 +248,7 @@ Table read_csv(const fs::path& file, CsvOptions options) {
   Table table;
   for (std::size_t c = 0; c < contents.names.size(); ++c) {
     const auto type = options.types.find(contents.names[c]);
-    table.set(contents.names[c], column_of(std::move(contents.columns[c]), rules.file,
+    table.set(contents.names[c], column_of(std::move(contents.columns[c]), rules.file, contents.names[c],
                                            type == options.types.end() ? std::nullopt : std::optional(type->second)));
   }
   return table;

@@ -148,18 +148,18 @@ std::size_t CsvSplitter::whole_records(std::string_view bytes) const {
 }
 
 bool CsvSplitter::skip_lines_without_cells(std::string_view block, std::size_t& at) const {
+  const auto is_blank = [&](char c) { return (c == ' ' || c == '\t') && c != dialect_.separator; };
   while (at < block.size()) {
-    const std::string_view rest = block.substr(at);
-    if (rest[0] == '\n') {
-      ++at;
-    } else if (rest.starts_with("\r\n")) {
-      at += 2;
-    } else if (dialect_.comment && rest[0] == *dialect_.comment) {
-      const std::size_t end = rest.find('\n');
-      at = end == std::string_view::npos ? block.size() : at + end + 1;
-    } else {
-      return true;
+    if (block[at] == dialect_.comment) {
+      const std::size_t end = block.find('\n', at);
+      at = end == std::string_view::npos ? block.size() : end + 1;
+      continue;
     }
+    std::size_t end = at;
+    while (end < block.size() && is_blank(block[end])) ++end;
+    if (end < block.size() && block[end] == '\r' && (end + 1 == block.size() || block[end + 1] == '\n')) ++end;
+    if (end < block.size() && block[end] != '\n') return true;
+    at = std::min(end + 1, block.size());
   }
   return false;
 }

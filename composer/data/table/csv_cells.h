@@ -44,6 +44,9 @@ struct CsvCells {
   bool is_ascii = false;  // all of the block
 
   std::string_view raw(const CsvCell& cell) const { return block.substr(cell.offset, cell.size); }
+  bool is_quoted(const CsvCell& cell, std::optional<char> quote) const {
+    return cell.offset > 0 && quote == block[cell.offset - 1];  // otherwise a separator is there, or a line's end
+  }
   // As raw(), with single quotes; `into` is where they are written if there are any.
   std::string_view text(const CsvCell& cell, char quote, std::string& into) const;
 };

@@ -70,12 +70,13 @@ void append_piece(CsvColumn& column, const CsvPiece& piece, std::size_t rows) {
     for (const std::int64_t end : piece.ends) *to++ = before + end;
     append(column.absent, piece.absent);
   } else {
-    append(column.bools, piece.kind == CsvKind::BOOL ? piece.bools : std::vector<std::uint8_t>());
-    append(column.ints, piece.kind == CsvKind::INT64 ? piece.ints : std::vector<std::int64_t>());
-    append(column.doubles, piece.kind == CsvKind::DOUBLE ? piece.doubles : std::vector<double>());
+    if (piece.kind == CsvKind::BOOL) append(column.bools, piece.bools);
+    if (piece.kind == CsvKind::INT64) append(column.ints, piece.ints);
+    if (piece.kind == CsvKind::DOUBLE) append(column.doubles, piece.doubles);
   }
   column.rows += rows;
   column.has_missing |= piece.has_missing;
+  column.has_quoted_missing |= piece.has_quoted_missing;
 }
 
 // Some whole records of a file, and the values that are read of them.
@@ -106,8 +107,7 @@ class Reading {
 
   std::vector<std::string> names;  // of the columns that are read
   std::vector<CsvColumn> columns;
-  std::vector<bool> fixed;
-  std::vector<bool> again;  // the columns that are text, and of which some cells have been read as numbers
+  std::vector<std::uint8_t> fixed;  // no bits, because threads read them
 
  private:
   using PiecePointer = std::unique_ptr<Piece>;
@@ -156,7 +156,6 @@ void Reading::read(const OnThreads& on_threads) {
   else
     work();  // so that no piece is read that follows the last row
   if (error_) std::rethrow_exception(error_);
-  if (rows_ == 0) throw DataError(rules_.file, ": has no rows");
 }
 
 void Reading::work() {
@@ -244,7 +243,7 @@ void Reading::read_values(Piece& piece) {
   splitter_.split(chunk, places_, names.size(), most, piece.cells);
   piece.columns.resize(names.size());
   for (std::size_t c = 0; c < names.size(); ++c)
-    values_.read(chunk, piece.cells, c, names.size(), least[c], fixed[c], names[c], piece.columns[c]);
+    values_.read(chunk, piece.cells, c, names.size(), least[c], fixed[c] != 0, names[c], piece.columns[c]);
 }
 
 void Reading::deliver(PiecePointer piece) {
@@ -277,14 +276,15 @@ void Reading::add_column(Piece& piece, std::size_t c) {
   const CsvKind kind = joined(column.kind, values.kind);
   if (column.first_text.empty() && kind == CsvKind::TEXT && values.first_text.data())
     column.first_text = join("line ", chunk.line_of(values.first_text.data()), " has ", shown_cell(values.first_text));
-  if (kind == CsvKind::TEXT && kind != column.kind && column.kind != CsvKind::NONE) again[c] = true;
+  if (kind == CsvKind::TEXT && kind != column.kind && (column.kind != CsvKind::NONE || column.has_quoted_missing))
+    column.again = true;
   if (kind == CsvKind::DOUBLE && column.kind == CsvKind::INT64) turn_to_doubles(column);
   if (column.kind == CsvKind::NONE) {
     column.kind = kind;
     append_missing(column, column.rows);
   }
   column.kind = kind;
-  if (again[c]) return;
+  if (column.again) return;
   if (kind == CsvKind::TEXT && values.kind != CsvKind::TEXT)
     values_.read(chunk, piece.cells, c, names.size(), CsvKind::TEXT, true, names[c], values);
   append_piece(column, values, piece.cells.rows);
@@ -372,14 +372,13 @@ void Reading::choose(const std::vector<std::string>& all) {
   }
   columns.resize(names.size());
   fixed.resize(names.size());
-  again.resize(names.size());
   for (CsvColumn& column : columns)
     if (!as_texts_.empty()) column.kind = CsvKind::TEXT;
   for (const auto& [name, kind] : rules_.kinds) {
     const int place = places_[place_of(all, name, "types")];
     if (place < 0) continue;
     columns[static_cast<std::size_t>(place)].kind = kind;
-    fixed[static_cast<std::size_t>(place)] = true;
+    fixed[static_cast<std::size_t>(place)] = 1;
   }
 }
 
@@ -391,9 +390,9 @@ CsvContents read_csv_contents(const OpenBytes& open, const CsvRules& rules, cons
   first.read(on_threads);
   std::vector<std::string> texts;
   for (std::size_t c = 0; c < first.names.size(); ++c)
-    if (first.again[c]) {
+    if (first.columns[c].again) {
       texts.push_back(first.names[c]);
-      first.columns[c] = {.first_text = std::move(first.columns[c].first_text)};
+      first.columns[c] = {.again = true, .first_text = std::move(first.columns[c].first_text)};
     }
   if (!texts.empty()) {
     const std::unique_ptr<ByteStream> once_more = open();
@@ -401,7 +400,7 @@ CsvContents read_csv_contents(const OpenBytes& open, const CsvRules& rules, cons
     second.read_as_texts(texts);
     second.read(on_threads);
     for (std::size_t c = 0, i = 0; c < first.names.size(); ++c) {
-      if (!first.again[c]) continue;
+      if (!first.columns[c].again) continue;
       if (second.columns[i].rows != first.rows())
         throw DataError(rules.file, ": was changed while it was read: it had ", first.rows(), " rows, and now ",
                         second.columns[i].rows);

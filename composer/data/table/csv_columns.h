@@ -29,6 +29,8 @@ struct CsvColumn {
   CsvKind kind = CsvKind::NONE;
   std::size_t rows = 0;
   bool has_missing = false;
+  bool has_quoted_missing = false;  // and these would be texts if the column became one of texts
+  bool again = false;               // it is of texts, and some of its cells have been read as numbers
   Growing<std::uint8_t> bools, absent;
   Growing<std::int64_t> ints, ends;  // ends: of each text in `bytes`
   Growing<double> doubles;
@@ -49,6 +51,7 @@ struct CsvRules {
   std::vector<std::string> columns = {};                    // those that are read; empty: all
   std::vector<std::pair<std::string, CsvKind>> kinds = {};  // of some columns
   std::vector<std::string> missing = {};                    // texts of missing cells
+  bool quoted_missing = false;                              // also if they are quoted, in a column of texts
   std::size_t bytes_at_once = std::size_t{512} << 10;       // a piece fits into the caches, with what is read of it
 };
 

@@ -13,13 +13,6 @@ namespace {
 
 constexpr std::size_t kLongestDecimal = 64;  // digits of a number with a decimal comma
 
-std::string_view without_spaces(std::string_view text) {
-  const auto is_space = [](char c) { return c == ' ' || c == '\t'; };
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 bool is_bool(std::string_view text, std::uint8_t& value) {
   if (text == "true" || text == "True" || text == "TRUE") return value = 1, true;
   if (text == "false" || text == "False" || text == "FALSE") return value = 0, true;
@@ -39,6 +32,21 @@ bool is_int(std::string_view text, std::int64_t& value) {
   return result.ec == std::errc() && result.ptr == text.data() + text.size() && value != CsvColumn::kNoInt64;
 }
 
+// Of a decimal number that is too large or too small for a double: which of the two it is.
+bool is_large(std::string_view text) {
+  const std::size_t exponent_at = std::min(text.find_first_of("eE"), text.size());
+  const std::string_view digits = text.substr(0, exponent_at);
+  std::string_view exponent_text = text.substr(std::min(exponent_at + 1, text.size()));
+  drop_plus(exponent_text);
+  std::int64_t exponent = 0;
+  if (std::from_chars(exponent_text.data(), exponent_text.data() + exponent_text.size(), exponent).ec ==
+      std::errc::result_out_of_range)
+    return !exponent_text.starts_with('-');
+  const auto point = static_cast<std::int64_t>(std::min(digits.find('.'), digits.size()));
+  const auto first = static_cast<std::int64_t>(std::min(digits.find_first_of("123456789"), digits.size()));
+  return exponent > first - point;
+}
+
 bool is_double(std::string_view text, double& value, bool decimal_comma) {
   char buffer[kLongestDecimal];
   if (!drop_plus(text)) return false;
@@ -54,14 +62,21 @@ bool is_double(std::string_view text, double& value, bool decimal_comma) {
   const char* const end = text.data() + text.size();
   auto result = std::from_chars(text.data(), end, value);
   if (result.ec == std::errc::result_out_of_range) {  // such as 1e999 and 1e-999, which become infinity and 0
-    long double wide = 0;
-    result = std::from_chars(text.data(), end, wide);
-    value = static_cast<double>(wide);
+    value = is_large(text) ? std::numeric_limits<double>::infinity() : 0;
+    if (text.front() == '-') value = -value;
+    result.ec = {};
   }
   return result.ec == std::errc() && result.ptr == end;
 }
 
 }  // namespace
+
+std::string_view without_spaces(std::string_view text) {
+  const auto is_space = [](char c) { return c == ' ' || c == '\t'; };
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
 
 std::string shown_cell(std::string_view text) { return '"' + util::valid_utf8(formats::shown(text)) + '"'; }
 
@@ -117,6 +132,15 @@ struct CsvValues::Column {
   std::string_view bare(std::size_t row) const { return without_spaces(cells.raw(at(row))); }
 };
 
+// Whether a cell of a column that is not one of texts is missing.
+inline bool CsvValues::is_missing(const Column& column, std::size_t row, CsvPiece& piece) const {
+  if (!missing_.contains(column.bare(row))) return false;
+  piece.has_missing = true;
+  if (!rules_.quoted_missing && column.cells.is_quoted(column.at(row), rules_.dialect.quote))
+    piece.has_quoted_missing = true;
+  return true;
+}
+
 CsvKind CsvValues::kind_of(std::string_view cell) const {
   std::uint8_t truth = 0;
   std::int64_t integer = 0;
@@ -132,9 +156,8 @@ std::size_t CsvValues::read_bools(const Column& column, CsvPiece& piece) const {
   for (std::size_t row = 0; row < column.cells.rows; ++row) {
     const std::string_view cell = column.bare(row);
     if (is_bool(cell, piece.bools[row])) continue;
-    if (!missing_.contains(cell)) return row;
+    if (!is_missing(column, row, piece)) return row;
     piece.bools[row] = CsvColumn::kNoBool;
-    piece.has_missing = true;
   }
   return column.cells.rows;
 }
@@ -142,13 +165,10 @@ std::size_t CsvValues::read_bools(const Column& column, CsvPiece& piece) const {
 std::size_t CsvValues::read_ints(const Column& column, CsvPiece& piece) const {
   piece.ints.resize(column.cells.rows);
   for (std::size_t row = 0; row < column.cells.rows; ++row) {
-    const std::string_view cell = column.bare(row);
-    if (missing_.contains(cell)) {
+    if (is_missing(column, row, piece))
       piece.ints[row] = CsvColumn::kNoInt64;
-      piece.has_missing = true;
-    } else if (!is_int(cell, piece.ints[row])) {
+    else if (!is_int(column.bare(row), piece.ints[row]))
       return row;
-    }
   }
   return column.cells.rows;
 }
@@ -156,13 +176,10 @@ std::size_t CsvValues::read_ints(const Column& column, CsvPiece& piece) const {
 std::size_t CsvValues::read_doubles(const Column& column, CsvPiece& piece) const {
   piece.doubles.resize(column.cells.rows);
   for (std::size_t row = 0; row < column.cells.rows; ++row) {
-    const std::string_view cell = column.bare(row);
-    if (missing_.contains(cell)) {
+    if (is_missing(column, row, piece))
       piece.doubles[row] = std::numeric_limits<double>::quiet_NaN();
-      piece.has_missing = true;
-    } else if (!is_double(cell, piece.doubles[row], rules_.decimal_comma)) {
+    else if (!is_double(column.bare(row), piece.doubles[row], rules_.decimal_comma))
       return row;
-    }
   }
   return column.cells.rows;
 }
@@ -174,7 +191,9 @@ void CsvValues::read_texts(const CsvChunk& chunk, const Column& column, const st
   piece.absent.resize(column.cells.rows);
   std::string unquoted;
   for (std::size_t row = 0; row < column.cells.rows; ++row) {
-    const bool missing = missing_.contains(column.bare(row));
+    // A quoted cell is a text: "NA" is the country, and NA a missing cell.
+    const bool missing = missing_.contains(column.bare(row)) &&
+                         (rules_.quoted_missing || !column.cells.is_quoted(column.at(row), rules_.dialect.quote));
     if (!missing) {
       const std::string_view text = column.cells.text(column.at(row), rules_.dialect.quote.value_or('"'), unquoted);
       if (!column.cells.is_ascii && !is_ascii(text) && !util::is_utf8(text))
@@ -190,7 +209,7 @@ void CsvValues::read_texts(const CsvChunk& chunk, const Column& column, const st
 
 std::size_t CsvValues::read_as(CsvKind kind, const CsvChunk& chunk, const Column& column, const std::string& name,
                                CsvPiece& piece) const {
-  piece.has_missing = false;
+  piece.has_missing = piece.has_quoted_missing = false;
   switch (kind) {
     case CsvKind::NONE:
       break;
@@ -205,8 +224,7 @@ std::size_t CsvValues::read_as(CsvKind kind, const CsvChunk& chunk, const Column
       return column.cells.rows;
   }
   for (std::size_t row = 0; row < column.cells.rows; ++row)
-    if (!missing_.contains(column.bare(row))) return row;
-  piece.has_missing = column.cells.rows > 0;
+    if (!is_missing(column, row, piece)) return row;
   return column.cells.rows;
 }
 

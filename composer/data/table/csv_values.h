@@ -33,6 +33,7 @@ class MissingTexts {
 struct CsvPiece {
   CsvKind kind = CsvKind::NONE;
   bool has_missing = false;
+  bool has_quoted_missing = false;  // some of these cells are quoted, so that they are texts in a column of texts
   std::vector<std::uint8_t> bools, absent;
   std::vector<std::int64_t> ints, ends;
   std::vector<double> doubles;
@@ -53,6 +54,7 @@ class CsvValues {
  private:
   struct Column;  // the cells
   CsvKind kind_of(std::string_view cell) const;
+  bool is_missing(const Column& column, std::size_t row, CsvPiece& piece) const;
   // Reads all cells as of this kind. Returns the number of the first one that is not, or that of all.
   std::size_t read_bools(const Column& column, CsvPiece& piece) const;
   std::size_t read_ints(const Column& column, CsvPiece& piece) const;
@@ -68,6 +70,8 @@ class CsvValues {
 // The first kind that has the values of both.
 CsvKind joined(CsvKind a, CsvKind b);
 const char* name_of(CsvKind kind);
+
+std::string_view without_spaces(std::string_view text);
 
 // The text in quotes, on one line, and shortened if it is long.
 std::string shown_cell(std::string_view text);

@@ -55,6 +55,35 @@ std::shared_ptr<const TextColumn::Source> own_texts(const Texts& texts, const Re
   return source;
 }
 
+// Row indices of `what`, a table or column of `size` rows, as int64 [M] from 0 on, of a mask or of such as
+// Table::rows() takes.
+at::Tensor row_numbers(const char* who, const char* what, const at::Tensor& given, std::int64_t size) {
+  if (!given.defined()) throw DataError(who, ": the indices are an undefined tensor");
+  at::Tensor index = given.cpu();
+  if (index.dim() != 1 || (index.scalar_type() != at::kLong && index.scalar_type() != at::kBool))
+    throw DataError(who, ": expected a tensor [M] of int64, or [", size, "] of bool, got ", index.sizes(), " of ",
+                    index.scalar_type());
+  if (index.scalar_type() == at::kBool) {
+    if (index.size(0) != size)
+      throw DataError(who, ": a mask of ", index.size(0), " values, and the ", what, " has ", size, " rows");
+    index = index.nonzero().squeeze(1);
+  }
+  index = index.contiguous();
+  const auto* const row = index.const_data_ptr<std::int64_t>();
+  bool from_end = false;
+  for (std::int64_t i = 0; i < index.size(0); ++i) {
+    from_end |= row[i] < 0;
+    if (row[i] < -size || row[i] >= size)
+      throw DataError(who, ": index ", row[i], " at place ", i, ", and the ", what, " has ", size, " rows");
+  }
+  if (!from_end) return index;
+  index = index.clone();
+  auto* const counted = index.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < index.size(0); ++i)
+    if (counted[i] < 0) counted[i] += size;
+  return index;
+}
+
 at::Tensor number_column(const at::Tensor& given) {
   if (!given.defined()) throw DataError("a column of a table is an undefined tensor");
   if (given.layout() != at::kStrided || given.is_complex())
@@ -71,7 +100,12 @@ at::Tensor number_column(const at::Tensor& given) {
     default:
       column = column.to(column.is_floating_point() ? at::kFloat : at::kLong);
   }
-  return column.contiguous();
+  column = column.contiguous();
+  if (given.scalar_type() == at::kUInt64)
+    for (std::int64_t row = 0; row < column.size(0); ++row)
+      if (column.const_data_ptr<std::int64_t>()[row] < 0)
+        throw DataError("a column of a table has a number of uint64 in row ", row, " that is above those of int64");
+  return column;
 }
 
 template <class Value>
@@ -150,8 +184,9 @@ TextColumn::TextColumn(std::initializer_list<const char*> texts)
     : source_(own_texts(texts, [](const char* text) { return std::optional<std::string_view>(text); })) {}
 
 TextColumn TextColumn::rows(const at::Tensor& indices) const {
-  const auto* const index = indices.const_data_ptr<std::int64_t>();
-  const std::int64_t count = indices.numel();
+  const at::Tensor checked = row_numbers("TextColumn::rows", "column", indices, size());
+  const auto* const index = checked.const_data_ptr<std::int64_t>();
+  const std::int64_t count = checked.numel();
   std::size_t bytes = 0;
   for (std::int64_t i = 0; i < count; ++i) bytes += (*this)[index[i]].size();
   auto source = std::make_shared<OwnTexts>();
@@ -200,8 +235,10 @@ bool Column::is_missing(std::int64_t row) const {
 
 Column Column::rows(const at::Tensor& indices) const {
   if (is_text()) return {texts().rows(indices), why_text_};
-  return tensor().index_select(0, indices);
+  return tensor().index_select(0, row_numbers("Column::rows", "column", indices, size()));
 }
+
+void Row::Item::fail_too_large() const { throw DataError("Row: the number of \"", name, "\" is above those of int64"); }
 
 Table::Table(std::initializer_list<std::pair<std::string, Column>> columns) {
   for (const auto& [name, column] : columns) {
@@ -312,23 +349,7 @@ Table Table::drop(const std::vector<std::string>& names) const {
 }
 
 Table Table::rows(const at::Tensor& indices) const {
-  at::Tensor index = indices.cpu();
-  if (index.dim() != 1 || (index.scalar_type() != at::kLong && index.scalar_type() != at::kBool))
-    throw DataError("Table::rows: expected a tensor [M] of int64, or [", rows_, "] of bool, got ", index.sizes(),
-                    " of ", index.scalar_type());
-  if (index.scalar_type() == at::kBool) {
-    if (index.size(0) != rows_)
-      throw DataError("Table::rows: a mask of ", index.size(0), " values, and the table has ", rows_, " rows");
-    index = index.nonzero().squeeze(1);
-  }
-  index = index.clone(at::MemoryFormat::Contiguous);
-  auto* const row = index.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < index.size(0); ++i) {
-    const std::int64_t given = row[i];
-    if (given < 0) row[i] += rows_;
-    if (row[i] < 0 || row[i] >= rows_)
-      throw DataError("Table::rows: index ", given, " at place ", i, ", and the table has ", rows_, " rows");
-  }
+  const at::Tensor index = row_numbers("Table::rows", "table", indices, rows_);
   Table chosen;
   for (std::size_t i = 0; i < names_.size(); ++i) chosen.set(names_[i], columns_[i].rows(index));
   return chosen;
@@ -354,7 +375,7 @@ at::Tensor Table::matrix(const std::vector<std::string>& names) const {
 }
 
 std::string Table::head(std::int64_t count) const {
-  count = std::min(count, rows_);
+  count = std::clamp<std::int64_t>(count, 0, rows_);
   std::vector<std::string> lines(static_cast<std::size_t>(count) + 1);
   for (std::size_t c = 0; c < names_.size(); ++c) {
     std::vector<std::string> cells{names_[c]};

@@ -1,4 +1,5 @@
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -47,7 +48,7 @@ class COMPOSER_EXPORT TextColumn {
     return {source_->bytes + begin, static_cast<std::size_t>(source_->ends[row] - begin)};
   }
   bool is_missing(std::int64_t row) const { return source_->absent && source_->absent[row] != 0; }
-  TextColumn rows(const at::Tensor& indices) const;  // int64 [M], each a row of this column
+  TextColumn rows(const at::Tensor& indices) const;  // as Table::rows()
 
  private:
   std::shared_ptr<const Source> source_;
@@ -71,7 +72,7 @@ class COMPOSER_EXPORT Column {
   const at::Tensor& tensor() const { return std::get<at::Tensor>(values_); }  // if it is of numbers
   const TextColumn& texts() const { return std::get<TextColumn>(values_); }   // if it is of texts
   const std::string& why_text() const { return why_text_; }
-  Column rows(const at::Tensor& indices) const;  // int64 [M], each a row of this column
+  Column rows(const at::Tensor& indices) const;  // as Table::rows()
 
  private:
   std::variant<at::Tensor, TextColumn> values_;
@@ -85,14 +86,22 @@ class COMPOSER_EXPORT Row {
   using Cell = std::variant<std::nullptr_t, bool, std::int64_t, double, std::string>;
   struct Item {
     Item(std::string name, bool value) : name(std::move(name)), cell(value) {}
-    Item(std::string name, int value) : name(std::move(name)), cell(std::int64_t{value}) {}
-    Item(std::string name, std::int64_t value) : name(std::move(name)), cell(value) {}
+    // Any integer. Throws DataError for one that is above those of int64.
+    template <std::integral Integer>
+    requires(!std::same_as<Integer, bool>) Item(std::string name, Integer value)
+        : name(std::move(name)), cell(static_cast<std::int64_t>(value)) {
+      if (value > 0 && std::get<std::int64_t>(cell) < 0) fail_too_large();
+    }
     Item(std::string name, double value) : name(std::move(name)), cell(value) {}
     Item(std::string name, const char* value) : name(std::move(name)), cell(std::string(value)) {}
+    Item(std::string name, std::string_view value) : name(std::move(name)), cell(std::string(value)) {}
     Item(std::string name, std::string value) : name(std::move(name)), cell(std::move(value)) {}
     Item(std::string name, std::nullptr_t) : name(std::move(name)), cell(nullptr) {}
     std::string name;
     Cell cell;
+
+   private:
+    [[noreturn]] COMPOSER_EXPORT void fail_too_large() const;
   };
   Row(std::initializer_list<Item> items) : items_(items) {}
   explicit Row(std::vector<Item> items) : items_(std::move(items)) {}

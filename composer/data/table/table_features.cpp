@@ -1,10 +1,12 @@
 #include "composer/data/table/table_features.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <set>
 #include <span>
+#include <unordered_map>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
@@ -12,6 +14,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/option.h"
+#include "composer/data/table/csv_columns.h"
 #include "composer/util/exact_text.h"
 
 namespace composer::data {
@@ -50,34 +53,100 @@ at::Tensor doubles_of(const Column& column) {
   return at::empty({column.size()}, at::kDouble).fill_(std::numeric_limits<double>::quiet_NaN());
 }
 
-// The cell as the text of a category: 3 and 3.0 are one.
+std::string category_text(double number) {
+  constexpr double kEndOfInt64 = 9223372036854775808.0;
+  const bool is_int = number == std::floor(number) && std::abs(number) < kEndOfInt64;
+  return is_int ? join(static_cast<std::int64_t>(number)) : util::exact_text(number);
+}
+
+// The double that has the digits of a float: of 0.1F it is 0.1.
+double double_of(float number) {
+  char digits[32];
+  double wide = number;
+  std::from_chars(digits, std::to_chars(digits, digits + sizeof digits, number).ptr, wide);
+  return wide;
+}
+
+// The cell as the text of a category. It does not depend on the type of the numbers, which may be another one in
+// another file: 3 and 3.0 are one, and so are true and 1, because booleans with missing cells are doubles.
 class CategoryTexts {
  public:
-  explicit CategoryTexts(const Column& column) : column_(column), is_bool_(column.type() == ColumnType::BOOL) {
-    if (!column.is_text()) numbers_ = doubles_of(column);
-  }
+  explicit CategoryTexts(const Column& column) : column_(column), type_(column.type()) {}
+
   std::string_view operator()(std::int64_t row) {
-    if (column_.is_text()) return column_.texts()[row];
-    const double number = numbers_.const_data_ptr<double>()[row];
-    if (is_bool_) return number != 0 ? "true" : "false";
-    constexpr double kMostExact = 9e15;
-    text_ = number == std::floor(number) && std::abs(number) < kMostExact ? join(static_cast<std::int64_t>(number))
-                                                                          : util::exact_text(number);
+    switch (type_) {
+      case ColumnType::TEXT:
+        return column_.texts()[row];
+      case ColumnType::BOOL:
+        return column_.tensor().const_data_ptr<bool>()[row] ? "1" : "0";
+      case ColumnType::INT64:
+        text_ = join(column_.tensor().const_data_ptr<std::int64_t>()[row]);
+        break;
+      case ColumnType::FLOAT:
+        text_ = category_text(double_of(column_.tensor().const_data_ptr<float>()[row]));
+        break;
+      case ColumnType::DOUBLE:
+        text_ = category_text(column_.tensor().const_data_ptr<double>()[row]);
+        break;
+    }
     return text_;
   }
 
  private:
   const Column& column_;
-  bool is_bool_;
-  at::Tensor numbers_;
+  ColumnType type_;
   std::string text_;
 };
 
-// The place in the sorted list; -1: it is not there.
-std::int64_t index_of(const std::vector<std::string>& categories, std::string_view text) {
-  const auto found =
-      std::ranges::lower_bound(categories, text, {}, [](const std::string& s) { return std::string_view(s); });
-  return found != categories.end() && *found == text ? found - categories.begin() : -1;
+// The places of texts in a list.
+class CategoryPlaces {
+ public:
+  explicit CategoryPlaces(const std::vector<std::string>& categories) {
+    for (const std::string& text : categories) places_.emplace(text, static_cast<std::int64_t>(places_.size()));
+  }
+  std::int64_t operator()(std::string_view text) const {  // -1: it is not there
+    const auto found = places_.find(text);
+    return found == places_.end() ? -1 : found->second;
+  }
+
+ private:
+  std::unordered_map<std::string_view, std::int64_t> places_;
+};
+
+// The order of the numbers that two texts of categories stand for.
+bool is_smaller_number(const std::string& a, const std::string& b) {
+  const auto integer = [](const std::string& text, std::int64_t& value) {
+    const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+    return result.ec == std::errc() && result.ptr == text.data() + text.size();
+  };
+  std::int64_t int_a = 0, int_b = 0;
+  if (integer(a, int_a) && integer(b, int_b)) return int_a < int_b;
+  return detail::csv_number(a).value_or(0) < detail::csv_number(b).value_or(0);
+}
+
+// A column of numbers with a few other cells is one of texts, and would become a category for each of its numbers.
+void warn_of_numbers(const std::string& name, const Column& column, std::size_t categories) {
+  if (column.why_text().empty()) return;
+  std::int64_t known = 0, numbers = 0;
+  for (std::int64_t row = 0; row < column.size(); ++row) {
+    if (column.is_missing(row)) continue;
+    ++known;
+    if (detail::csv_number(column.texts()[row])) ++numbers;
+  }
+  if (2 * numbers > known)
+    warn(join("TableFeatures: the column \"", name, "\" is of texts, and becomes ", categories, " categories, but ",
+              numbers, " of its ", known, " cells are numbers: ", column.why_text(),
+              "; if that stands for a missing cell, add it to CsvOptions::missing; if these are categories, name the "
+              "column in .categorical"));
+}
+
+// The number as the model gets it.
+float scaled_number(const std::string& name, double number, double shift, double scale, std::int64_t row) {
+  const double scaled = (number - shift) / scale;
+  if (std::abs(scaled) <= std::numeric_limits<float>::max()) return static_cast<float>(scaled);
+  throw DataError("TableFeatures: \"", name, "\" is ", number, " in row ", row,
+                  std::isfinite(number) ? "; when it is scaled, it must be within the range of float32"
+                                        : "; numbers must be finite");
 }
 
 double median_of(std::vector<double> numbers) {
@@ -87,15 +156,37 @@ double median_of(std::vector<double> numbers) {
   return (*middle + *std::max_element(numbers.begin(), middle)) / 2;
 }
 
-struct MeanAndStddev {
-  explicit MeanAndStddev(std::span<const double> numbers) {
+struct Moments {
+  explicit Moments(std::span<const double> numbers) : least(numbers[0]), most(numbers[0]) {
     const auto count = static_cast<double>(numbers.size());
-    for (const double number : numbers) mean += number / count;
+    for (const double number : numbers) {
+      mean += number;
+      least = std::min(least, number);
+      most = std::max(most, number);
+    }
+    mean /= count;
+    if (!std::isfinite(mean)) {  // the sum overflows
+      mean = 0;
+      for (const double number : numbers) mean += number / count;
+    }
+    double rest = 0;  // what rounding has lost
+    for (const double number : numbers) rest += number - mean;
+    if (std::isfinite(rest)) mean += rest / count;
+    if (least == most) mean = least;
     double squares = 0;
     for (const double number : numbers) squares += (number - mean) * (number - mean) / count;
     stddev = std::sqrt(squares);
+    // The deviations of nearly equal numbers are rounding errors: what scikit-learn takes for a constant column.
+    constexpr double kFew = 8;
+    const double errors = std::max(count, kFew) * std::numeric_limits<double>::epsilon();
+    if (least == most || !(stddev > std::abs(mean) * errors) || !std::isfinite(stddev)) stddev = 1;
+    range = most - least;
+    if (!(range > std::max(std::abs(least), std::abs(most)) * kFew * std::numeric_limits<double>::epsilon()) ||
+        !std::isfinite(range))
+      range = 1;
   }
-  double mean = 0, stddev = 0;
+  double mean = 0, least, most;
+  double stddev = 1, range = 1;  // most - least; both 1 for numbers that are equal, by which they are divided
 };
 
 const char* kind_text(bool is_text) { return is_text ? "of texts" : "of numbers"; }
@@ -110,15 +201,26 @@ std::string options_text(std::span<const std::string> names) {
 
 void TableFeatures::Feature::visit_state(StateVisitor& visit) {
   visit("name", name);
-  visit("is_text", is_text);
+  visit("type", type);
   visit("is_category", is_category);
   visit("has_missing", has_missing);
   visit("fill", fill);
   visit("shift", shift);
   visit("scale", scale);
   visit("categories", categories);
-  if (visit.is_loading() && !std::ranges::is_sorted(categories))
-    throw CheckpointError(visit.path(), ": the categories of the column \"", name, "\" are not sorted");
+}
+
+// Of a file, which may be damaged.
+void TableFeatures::Feature::check(const std::string& path) const {
+  const auto fail = [&](const char* what) {
+    throw CheckpointError(path, ": the column \"", name, "\" of the table's features ", what);
+  };
+  if (type > ColumnType::TEXT) fail("has a type that this version does not know");
+  if (is_text() && !is_category) fail("is of texts, and of no categories");
+  if (!std::isfinite(fill) || !std::isfinite(shift) || !std::isfinite(scale) || !(scale > 0))
+    fail("has a scale that is not > 0, or another number that is not finite");
+  if (std::set<std::string_view>(categories.begin(), categories.end()).size() != categories.size())
+    fail("has a category twice");
 }
 
 TableFeatures::TableFeatures(TableFeaturesOptions options)
@@ -142,8 +244,9 @@ TableFeatures::TableFeatures(TableFeaturesOptions options)
 TableFeatures::Feature TableFeatures::fitted(const Table& table, const std::string& name, Scaling scaling,
                                              bool target) const {
   const Column& column = table.column(name);
-  Feature feature{.name = name, .is_text = column.is_text()};
-  feature.is_category = feature.is_text || is_one_of(options_.categorical, name);
+  Feature feature{.name = name, .type = column.type()};
+  const bool named = is_one_of(options_.categorical, name);
+  feature.is_category = feature.is_text() || named;
   std::vector<double> known;
   std::set<std::string, std::less<>> categories;
   CategoryTexts texts(column);
@@ -170,13 +273,15 @@ TableFeatures::Feature TableFeatures::fitted(const Table& table, const std::stri
     }
   }
   feature.categories.assign(categories.begin(), categories.end());
+  if (!feature.is_text()) std::ranges::sort(feature.categories, is_smaller_number);
+  if (feature.is_text() && !named) warn_of_numbers(name, column, categories.size());
   if (known.empty()) {
     if (!feature.is_category && options_.missing != Imputation::CONSTANT)
       throw DataError("TableFeatures: all cells of the column \"", name, "\" are missing; name it in .ignore");
     feature.fill = options_.constant;
     return feature;
   }
-  const MeanAndStddev of(known);
+  const Moments of(known);
   switch (options_.missing) {
     case Imputation::MEAN:
       feature.fill = of.mean;
@@ -192,13 +297,9 @@ TableFeatures::Feature TableFeatures::fitted(const Table& table, const std::stri
     feature.shift = of.mean;
     feature.scale = of.stddev;
   } else if (scaling == Scaling::MIN_MAX) {
-    const auto [least, most] = std::ranges::minmax(known);
-    feature.shift = least;
-    feature.scale = most - least;
+    feature.shift = of.least;
+    feature.scale = of.range;
   }
-  // Of equal numbers, the mean may differ from them in the last bits.
-  const double tiny = std::abs(feature.shift) * std::numeric_limits<double>::epsilon() * 8;
-  if (!(feature.scale > tiny) || !std::isfinite(feature.scale)) feature.scale = 1;
   return feature;
 }
 
@@ -236,18 +337,21 @@ Batch TableFeatures::apply(const Table& table) const {
   for (const Feature& feature : features_) {
     if (!table.contains(feature.name))
       throw DataError("TableFeatures: the table has no column \"", feature.name, "\", which was ",
-                      kind_text(feature.is_text), " in fit(); it has ", options_text(table.names()));
+                      kind_text(feature.is_text()), " in fit(); it has ", options_text(table.names()));
     const Column& column = table.column(feature.name);
-    if (column.is_text() != feature.is_text && !all_missing(column))
+    if (column.is_text() != feature.is_text() && !all_missing(column))
       throw DataError("TableFeatures: the column \"", feature.name, "\" is ", kind_text(column.is_text()), ", and was ",
-                      kind_text(feature.is_text), " in fit()", column.why_text().empty() ? "" : ": ",
+                      kind_text(feature.is_text()), " in fit()", column.why_text().empty() ? "" : ": ",
                       column.why_text());
   }
   Batch batch;
   apply_input(table, batch);
-  bool has_targets = !targets_.empty();
-  for (const Feature& target : targets_) has_targets &= table.contains(target.name);
-  if (has_targets) apply_target(table, batch);
+  const Feature *there = nullptr, *not_there = nullptr;
+  for (const Feature& target : targets_) (table.contains(target.name) ? there : not_there) = &target;
+  if (there && not_there)
+    throw DataError("TableFeatures: the table has the target \"", there->name, "\", and not the target \"",
+                    not_there->name, "\"; it has ", options_text(table.names()));
+  if (there) apply_target(table, batch);
   return batch;
 }
 
@@ -271,7 +375,7 @@ void TableFeatures::apply_input(const Table& table, Batch& batch) const {
       const bool missing = std::isnan(values[row]);
       if (missing) fail_missing(feature, row);
       inputs[row * width + at] =
-          static_cast<float>(((missing ? feature.fill : values[row]) - feature.shift) / feature.scale);
+          scaled_number(feature.name, missing ? feature.fill : values[row], feature.shift, feature.scale, row);
     }
     ++at;
   }
@@ -286,10 +390,11 @@ void TableFeatures::apply_input(const Table& table, Batch& batch) const {
     if (!feature.is_category) continue;
     const Column& column = table.column(feature.name);
     CategoryTexts texts(column);
+    const CategoryPlaces place_of(feature.categories);
     for (std::int64_t row = 0; row < rows; ++row) {
       const bool missing = column.is_missing(row);
       if (missing) fail_missing(feature, row);
-      const std::int64_t index = missing ? -1 : index_of(feature.categories, texts(row));
+      const std::int64_t index = missing ? -1 : place_of(texts(row));
       if (options_.categories == Encoding::INDEX)
         numbers_of_categories[row * indices + number] = index + 1;
       else if (index >= 0)
@@ -314,10 +419,11 @@ void TableFeatures::apply_target(const Table& table, Batch& batch) const {
     const Column& column = table.column(target.name);
     at::Tensor classes = at::empty({rows}, at::kLong);
     CategoryTexts texts(column);
+    const CategoryPlaces place_of(target.categories);
     for (std::int64_t row = 0; row < rows; ++row) {
       if (column.is_missing(row)) fail(target, row, "is missing");
       const std::string_view text = texts(row);
-      const std::int64_t index = index_of(target.categories, text);
+      const std::int64_t index = place_of(text);
       if (index < 0) fail(target, row, join("is \"", text, "\", which fit() has not seen,"));
       classes.mutable_data_ptr<std::int64_t>()[row] = index;
     }
@@ -334,7 +440,8 @@ void TableFeatures::apply_target(const Table& table, Batch& batch) const {
     for (std::int64_t row = 0; row < rows; ++row) {
       const double value = column.const_data_ptr<double>()[row];
       if (std::isnan(value)) fail(target, row, "is missing");
-      numbers.mutable_data_ptr<float>()[row * width + k] = static_cast<float>((value - target.shift) / target.scale);
+      numbers.mutable_data_ptr<float>()[row * width + k] =
+          scaled_number(target.name, value, target.shift, target.scale, row);
     }
   }
   batch.set("target", numbers);
@@ -393,7 +500,51 @@ std::vector<std::int64_t> TableFeatures::cardinalities() const {
   return sizes;
 }
 
+std::map<std::string, ColumnType> TableFeatures::types() const {
+  std::map<std::string, ColumnType> types;
+  for (const Feature& feature : features_)
+    if (feature.is_text())
+      types.emplace(feature.name, ColumnType::TEXT);
+    else if (!feature.is_category && feature.type != ColumnType::BOOL)
+      types.emplace(feature.name, ColumnType::DOUBLE);  // which INT64 with missing cells would become
+  return types;
+}
+
+// What is loaded replaces the features when all of it has been found to be right.
 void TableFeatures::visit_state(StateVisitor& visit) {
+  TableFeatures loaded = *this;
+  loaded.visit_fields(visit);
+  if (!visit.is_loading()) return;
+  loaded.check_loaded(visit.path());
+  *this = std::move(loaded);
+}
+
+void TableFeatures::check_loaded(const std::string& path) const {
+  if (options_.numeric > Scaling::NONE || options_.categories > Encoding::INDEX || options_.missing > Imputation::ERROR)
+    throw CheckpointError(path, ": an option of the table's features has a value that this version does not know");
+  try {
+    const TableFeatures possible(options_);
+  } catch (const ConfigError& error) {
+    throw CheckpointError(path, ": ", error.what());
+  }
+  std::vector<std::string> targets;
+  std::set<std::string_view> names;
+  for (const std::vector<Feature>* const list : {&features_, &targets_})
+    for (const Feature& feature : *list) {
+      feature.check(path);
+      if (!names.insert(feature.name).second)
+        throw CheckpointError(path, ": the table's features have two columns \"", feature.name, '"');
+    }
+  for (const Feature& target : targets_) {
+    targets.push_back(target.name);
+    if (target.is_category && targets_.size() > 1)
+      throw CheckpointError(path, ": the target \"", target.name, "\" is of categories, and not the only one");
+  }
+  if (fitted_ == features_.empty() || (fitted_ && targets != options_.target))
+    throw CheckpointError(path, ": the table's features are not those that the options name");
+}
+
+void TableFeatures::visit_fields(StateVisitor& visit) {
   visit("target", options_.target);
   visit("columns", options_.columns);
   visit("ignore", options_.ignore);
@@ -408,10 +559,6 @@ void TableFeatures::visit_state(StateVisitor& visit) {
   visit("fitted", fitted_);
   visit("features", features_);
   visit("targets", targets_);
-  if (visit.is_loading() && (options_.numeric > Scaling::NONE || options_.categories > Encoding::INDEX ||
-                             options_.missing > Imputation::ERROR))
-    throw CheckpointError(visit.path(),
-                          ": an option of the table's features has a value that this version does not know");
 }
 
 }  // namespace composer::data

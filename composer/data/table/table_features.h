@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -49,12 +50,14 @@ class COMPOSER_EXPORT TableFeatures final : public Preprocessing {
  public:
   explicit TableFeatures(TableFeaturesOptions options = {});  // throws ConfigError
 
-  // Takes means, categories and other values from the rows of the training data alone. Throws DataError.
+  // Takes means, categories and other values from the rows of the training data alone. Throws DataError. Warns of a
+  // column of texts most of which are numbers.
   void fit(const Table& table);
 
   // Throws DataError, which names the column and the row: for a column that is missing or that is of numbers, and of
-  // texts in fit(), or the other way round; for a target that is missing or unknown; with Imputation::ERROR, for a
-  // missing cell. A table without the targets' columns, as at prediction, gives a batch without "target".
+  // texts in fit(), or the other way round; for a number that is infinite; for a target that is missing or unknown;
+  // with Imputation::ERROR, for a missing cell. A table without all of the targets' columns, as at prediction, gives a
+  // batch without "target".
   Batch apply(const Table& table) const;
   Batch apply(const Row& row) const { return apply(Table(row)); }  // of one sample
   Batch apply(const Batch& raw) const override { return apply(Table(raw)); }
@@ -66,8 +69,11 @@ class COMPOSER_EXPORT TableFeatures final : public Preprocessing {
   Outputs undo(Outputs outputs) const override;
 
   std::vector<std::string> feature_names() const;   // of the columns of "input", such as "area" and "city=Oslo"
-  const std::vector<std::string>& classes() const;  // of the target, sorted; empty if it is of numbers
+  const std::vector<std::string>& classes() const;  // of the target, sorted by text or by number; empty if it is none
   std::vector<std::int64_t> cardinalities() const;  // indices of each column of "category": for embeddings
+  // CsvOptions::types for another file, so that the columns of the input are read as fit() has seen them. Left out are
+  // those of booleans, and those of numbers that are categories, whose types may be found in each file.
+  std::map<std::string, ColumnType> types() const;
   bool is_fitted() const { return fitted_; }
 
   std::string name() const override { return "table"; }
@@ -77,15 +83,20 @@ class COMPOSER_EXPORT TableFeatures final : public Preprocessing {
   // A column of the table, as fit() has seen it.
   struct Feature {
     std::string name;
-    bool is_text = false, is_category = false, has_missing = false;
+    ColumnType type = ColumnType::DOUBLE;
+    bool is_category = false, has_missing = false;
     double fill = 0, shift = 0, scale = 1;  // of a number: (x - shift) / scale
-    std::vector<std::string> categories;    // sorted
+    std::vector<std::string> categories;
+    bool is_text() const { return type == ColumnType::TEXT; }
     void visit_state(StateVisitor& visit);
+    void check(const std::string& path) const;
   };
   Feature fitted(const Table& table, const std::string& name, Scaling scaling, bool target) const;
   void apply_input(const Table& table, Batch& batch) const;
   void apply_target(const Table& table, Batch& batch) const;
   void require_fitted(const char* what) const;
+  void visit_fields(StateVisitor& visit);
+  void check_loaded(const std::string& path) const;
 
   TableFeaturesOptions options_;
   bool fitted_ = false;

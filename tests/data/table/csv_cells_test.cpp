@@ -37,7 +37,7 @@ class Bytes final : public ByteStream {
 
 CsvContents read(const std::string& bytes, CsvRules rules) {
   rules.file = "file";
-  rules.missing = {""};
+  rules.missing = {"", "NA"};
   return read_csv_contents([&] { return std::make_unique<Bytes>(bytes); }, rules,
                            [](const std::function<void()>& work) {
                              std::vector<std::thread> threads;
@@ -54,7 +54,8 @@ Cell text_at(const CsvColumn& column, std::size_t row) {
 
 // A text that needs all that quotes are for, or one that must not be taken for a quote.
 std::string random_text(RandomStream& random) {
-  static const std::vector<std::string> kParts = {"a", "\"", ",", "\n", "\r\n", "#", " ", "é", "7", "\"\"", ";", "\r"};
+  static const std::vector<std::string> kParts = {"a", "\"", ",",    "\n", "\r\n", "#", " ",
+                                                  "é", "7",  "\"\"", ";",  "\r",   "NA"};
   std::string text;
   for (std::int64_t i = static_cast<std::int64_t>(random.below(6)); i > 0; --i)
     text += kParts[random.below(kParts.size())];
@@ -66,6 +67,8 @@ std::string quoted(const std::string& text) {
   for (char c : text) cell += c == '"' ? std::string("\"\"") : std::string(1, c);
   return cell + '"';
 }
+
+bool is_blank(const std::string& text) { return text.find_first_not_of(' ') == std::string::npos; }
 
 // How the text may stand in a file. A cell that needs no quotes may have them.
 std::string as_cell(const std::string& text, RandomStream& random) {
@@ -85,19 +88,24 @@ TEST_CASE("Texts in quotes are read as they were written, wherever the pieces of
     file += "\n";
     Rows rows;
     for (std::size_t r = 0; r < height; ++r) {
-      if (random.below(4) == 0) file += random.below(2) ? "# \"a comment\n" : "\n";
+      if (random.below(4) == 0) {
+        static const std::vector<std::string> kIgnored = {"# \"a comment\n", "\n", "  \n", "\t\r\n", "\r\n"};
+        file += kIgnored[random.below(kIgnored.size())];
+      }
       rows.emplace_back();
       for (std::size_t c = 0; c < width; ++c) {
         const std::string text = random_text(random);
         std::string cell = as_cell(text, random);
-        if (width == 1 && cell.empty()) cell = "\"\"";
+        if (width == 1 && is_blank(cell)) cell = quoted(text);
         file += (c ? "," : "") + cell;
-        // A cell of spaces is empty, and an empty one is missing.
-        const bool blank = text.find_first_not_of(' ') == std::string::npos;
-        rows.back().push_back(blank ? Cell() : Cell(text));
+        // A cell of spaces is empty, and an empty one is missing, but not in quotes.
+        const std::size_t begin = std::min(cell.find_first_not_of(' '), cell.size());
+        const std::string bare = cell.substr(begin, cell.find_last_not_of(' ') + 1 - begin);
+        rows.back().push_back(bare.empty() || bare == "NA" ? Cell() : Cell(text));
       }
       if (r + 1 < height || random.below(2)) file += random.below(2) ? "\n" : "\r\n";
     }
+    if (file.ends_with('\n') && random.below(2)) file += random.below(2) ? "\r" : "  ";
     CsvRules rules{.dialect = {.comment = '#'}};
     for (std::size_t c = 0; c < width; ++c) rules.kinds.emplace_back("n" + std::to_string(c), CsvKind::TEXT);
     rules.bytes_at_once = 1 + random.below(40);
@@ -149,6 +157,47 @@ TEST_CASE("The type of a column is that of all its cells, wherever the one is th
       }
 }
 
+TEST_CASE("A quoted cell is missing in a column of numbers, and a text in one of texts, wherever that is known") {
+  for (std::size_t place = 0; place < 30; ++place)
+    for (std::size_t at_once : {7, 64, 10000})
+      for (const char* other : {"x", "5", "true", "\"\""})
+        for (const bool quoted_missing : {false, true}) {
+          CAPTURE(place);
+          CAPTURE(at_once);
+          std::string file = "k,v\n";
+          for (std::size_t i = 0; i < 30; ++i)
+            file += "0," + std::string(i == place ? other : i % 2 ? "\"NA\"" : "NA") + "\n";
+          const CsvContents contents = read(file, {.quoted_missing = quoted_missing, .bytes_at_once = at_once});
+          const CsvColumn& column = contents.columns.at(1);
+          CHECK((column.kind == CsvKind::TEXT) == (*other == 'x'));
+          CHECK(column.has_missing);
+          REQUIRE(column.rows == 30);
+          if (column.kind != CsvKind::TEXT) continue;
+          for (std::size_t i = 0; i < 30; ++i)
+            CHECK(text_at(column, i) == (i == place ? Cell("x") : i % 2 && !quoted_missing ? Cell("NA") : Cell()));
+        }
+}
+
+TEST_CASE("Threads find many columns that become texts in one piece, and lose none of their cells") {
+  constexpr std::size_t kWidth = 70, kHeight = 40;
+  for (std::size_t round = 0; round < 30; ++round) {
+    std::string file;
+    for (std::size_t c = 0; c < kWidth; ++c) file += (c ? ",n" : "n") + std::to_string(c);
+    file += '\n';
+    for (std::size_t r = 0; r < kHeight; ++r)
+      for (std::size_t c = 0; c < kWidth; ++c)
+        file += std::string(r >= 20 + c % 3 ? "x" : "1") + (c + 1 < kWidth ? ',' : '\n');
+    const CsvContents contents = read(file, {.bytes_at_once = 200 + 20 * round});
+    for (std::size_t c = 0; c < kWidth; ++c) {
+      const CsvColumn& column = contents.columns.at(c);
+      REQUIRE(column.kind == CsvKind::TEXT);
+      REQUIRE(column.rows == kHeight);
+      REQUIRE(column.ends.size() == kHeight);
+      CHECK(column.bytes.size() == kHeight);
+    }
+  }
+}
+
 TEST_CASE("Numbers are those that the C library reads, to the last bit") {
   std::string file = "v\n0.5\n";
   std::vector<double> numbers{0.5};
@@ -162,9 +211,13 @@ TEST_CASE("Numbers are those that the C library reads, to the last bit") {
     file += std::string(text) + '\n';
     numbers.push_back(std::strtod(text, nullptr));
   }
+  const std::string kManyDigits(6000, '7'), kManyZeros = "0." + std::string(6000, '0') + "1";
   for (const auto& [text, number] :
        {std::pair("1e999", HUGE_VAL), std::pair("-1e999", -HUGE_VAL), std::pair("1e-999", 0.0),
-        std::pair("inf", HUGE_VAL), std::pair("4.9e-324", 4.9e-324)}) {
+        std::pair("inf", HUGE_VAL), std::pair("4.9e-324", 4.9e-324), std::pair("1e5000", HUGE_VAL),
+        std::pair("-0.5e+99999999999999999999", -HUGE_VAL), std::pair("1e-5000", 0.0),
+        std::pair("5e-99999999999999999999", 0.0), std::pair("0.0001e400", HUGE_VAL), std::pair("1000e-400", 0.0),
+        std::pair(kManyDigits.c_str(), HUGE_VAL), std::pair(kManyZeros.c_str(), 0.0)}) {
     file += std::string(text) + '\n';
     numbers.push_back(number);
   }

@@ -12,6 +12,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/idx_files.h"
 #include "tests/support/text.h"
+#include "tests/support/warnings.h"
 
 namespace composer::csv_test {
 
@@ -73,6 +74,14 @@ TEST_CASE("Each option changes what is read") {
         std::vector<std::string>{"00123"});
   CHECK(
       same(read_text("a\n?\n-999\n1\n", {.missing = {"?", "-999"}})["a"], at::tensor({kNan, kNan, 1.0}, at::kDouble)));
+  CHECK(same(read_text("a\n?\nNA\n1\n", {.missing = {"?"}})["a"], at::tensor({kNan, kNan, 1.0}, at::kDouble)));
+  CHECK(texts(read_text("a,b\nNA,1\n?,1\n,1\n", {.missing = {"?"}, .keep_default_missing = false}), "a") ==
+        std::vector<std::string>{"NA", "", ""});
+  CHECK(read_text("a,b\nx,1\nNA,1\n\"NA\",1\n\"\",1\n").missing("a").equal(at::tensor({0, 1, 0, 0}).to(at::kBool)));
+  CHECK(read_text("a,b\nx,1\nNA,1\n\"NA\",1\n\"\",1\n", {.quoted_missing = true})
+            .missing("a")
+            .equal(at::tensor({0, 1, 1, 1}).to(at::kBool)));
+  CHECK(same(read_text("a,b\n\"1\",1\n\"\",1\n")["a"], at::tensor({1.0, kNan}, at::kDouble)));
   CHECK(texts(read_text("a\n\"x\n", {.quote = ""}), "a") == std::vector<std::string>{"\"x"});
   CHECK(texts(read_text("a,b\n'x,y',2\n", {.quote = "'"}), "a") == std::vector<std::string>{"x,y"});
   CHECK(read_text("a\n# no\n1\n", {.comment = "#"}).rows() == 1);
@@ -86,7 +95,8 @@ TEST_CASE("What other programs add to a file does not change its table") {
        {"\xEF\xBB\xBF"
         "a,b\n1,x\n2,y\n",
         "a,b\r\n1,x\r\n2,y\r\n", "a,b\n1,x\n2,y", "\n\na,b\n\n1,x\n2,y\n\n", "\"a\",\"b\"\n\"1\",\"x\"\n\"2\",\"y\"\n",
-        "a,b\r\n\"1\",\"x\"\r\n2,\"y\"\r\n", "a,b\n 1 ,x\n2,y\n"}) {
+        "a,b\r\n\"1\",\"x\"\r\n2,\"y\"\r\n", "a,b\n 1 ,x\n2,y\n", "a,b\n1,x\n2,y\n  ", "a,b\n1,x\n2,y\n\r",
+        "  \na,b\n1,x\n\t \r\n2,y\n \r"}) {
     CAPTURE(text);
     const Table table = read_text(text);
     CHECK(table.names() == plain.names());
@@ -111,7 +121,6 @@ TEST_CASE("Each malformed file is one line that names the file and the place") {
   const std::vector<Case> cases = {
       {"", "t.csv: is empty: it has no header"},
       {"\n\n", "t.csv: is empty: it has no header"},
-      {"a,b\n", "t.csv: has no rows"},
       {"a,b\n1,2\n3\n", "t.csv:3: has 1 cell, and there are 2 columns"},
       {"a,b\n1,2,3\n",
        "t.csv:2: has 3 cells, and there are 2 columns; a cell that contains the separator must be quoted"},
@@ -193,6 +202,32 @@ TEST_CASE("Asking a column of texts for numbers tells which cell is none") {
       DataError);
 }
 
+TEST_CASE("A header alone is a table without rows, and is what is written of one") {
+  const TemporaryFolder folder;
+  const CsvOptions options{.types = {{"b", ColumnType::TEXT}, {"c", ColumnType::INT64}}};
+  for (const char* text : {"a,b,c\n", "a,b,c", "a,b,c\r\n\r\n"}) {
+    const Table table = read_text(text, options);
+    CHECK(table.names() == std::vector<std::string>{"a", "b", "c"});
+    CHECK(table.rows() == 0);
+    CHECK(table.type("a") == ColumnType::DOUBLE);
+    CHECK(table.type("b") == ColumnType::TEXT);
+    CHECK(table.type("c") == ColumnType::INT64);
+    write_csv(table, folder / "t.csv");
+    CHECK(text_of(folder / "t.csv") == "a,b,c\n");
+  }
+}
+
+TEST_CASE("Integers above 2^53 that a missing cell makes doubles are told") {
+  for (const auto& [text, told] :
+       {std::pair("id,x\n9007199254740993,1\n,1\n", true), std::pair("id,x\n-9007199254740993,1\n,1\n", true),
+        std::pair("id,x\n9007199254740992,1\n,1\n", false), std::pair("id,x\n9007199254740993,1\n1,1\n", false)}) {
+    Warnings warnings;
+    read_text(text);
+    CHECK(warnings.say("t.csv: id has missing cells and integers such as") == told);
+    CHECK(warnings.texts.size() == (told ? 1 : 0));
+  }
+}
+
 TEST_CASE("A table that was written and read again is the same") {
   const TemporaryFolder folder;
   RandomStream random(3);
@@ -200,8 +235,8 @@ TEST_CASE("A table that was written and read again is the same") {
     for (int round = 0; round < 20; ++round) {
       const std::int64_t rows = 1 + static_cast<std::int64_t>(random.below(50));
       std::vector<std::optional<std::string>> words;
-      const std::vector<std::string> kinds = {"a,b",  "\"q\"", "line\nbreak", "tab\tbed",
-                                              " led", "é",     "plain",       "cr\rlf\r\n"};
+      const std::vector<std::string> kinds = {"a,b",        "\"q\"", "line\nbreak", "tab\tbed", " led", "é",  "plain",
+                                              "cr\rlf\r\n", "",      "NA",          " null ",   "None", "  ", "true"};
       for (std::int64_t i = 0; i < rows; ++i)
         words.push_back(random.below(5) == 0 ? std::nullopt : std::optional(kinds[random.below(kinds.size())]));
       words[0] = "word";

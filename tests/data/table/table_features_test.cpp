@@ -1,12 +1,18 @@
 #include "composer/data/table/table_features.h"
 
+#include <functional>
 #include <limits>
+#include <map>
 
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
 #include "composer/data/in_memory.h"
+#include "composer/data/table/csv.h"
 #include "tests/support/doctest.h"
+#include "tests/support/idx_files.h"
+#include "tests/support/saved_by.h"
+#include "tests/support/warnings.h"
 
 namespace composer::table_features_test {
 
@@ -77,6 +83,101 @@ TEST_CASE("Each way of scaling and of filling in what is missing has its formula
   CHECK(marked.apply(houses())["input"].select(1, 2).equal(at::tensor({0.F, 1.F, 0.F, 0.F})));
   const Table constant{{"x", {0.1, 0.1, 0.1}}};
   CHECK(close(fitted({}, constant).apply(constant)["input"], at::zeros({3, 1})));
+}
+
+TEST_CASE(
+    "Numbers that are equal, or differ by rounding alone, are shifted to 0 and not divided, however many there are") {
+  for (const double number : {5.0, 0.1, -1e9 / 3, 1e-300, 0.0})
+    for (const std::int64_t rows : {1, 100, 1000, 100003})
+      for (const Scaling scaling : {Scaling::STANDARDIZE, Scaling::MIN_MAX}) {
+        CAPTURE(number);
+        CAPTURE(rows);
+        const Table constant{{"x", at::full({rows}, number, at::kDouble)}};
+        const TableFeatures features = fitted({.numeric = scaling}, constant);
+        CHECK(features.apply(constant)["input"].eq(0).all().item<bool>());
+        CHECK(features.apply(Row{{"x", number + 1}})["input"].item<float>() == doctest::Approx(1));
+      }
+  at::Tensor nearly = at::full({1000}, 0.3, at::kDouble);
+  nearly.slice(0, 0, 500).fill_(0.1 + 0.2);
+  CHECK(fitted({}, Table{{"x", nearly}}).apply(Row{{"x", 1.3}})["input"].item<float>() == doctest::Approx(1));
+  // What differs by more is scaled, as times do.
+  const at::Tensor times = at::arange(1000).to(at::kDouble).add(1.7e9);
+  const at::Tensor input = fitted({}, Table{{"x", times}}).apply(Table{{"x", times}})["input"].to(at::kDouble);
+  CHECK(input.mean().abs().item<double>() < 1e-6);
+  CHECK(input.std(false).item<double>() == doctest::Approx(1));
+}
+
+TEST_CASE("A category is the same whatever type its column has in a file, and missing cells change it in another one") {
+  const at::Tensor numbers = at::tensor({1, 0, 1}), more = at::tensor({0.0, kNan, 1.0}, at::kDouble);
+  for (const at::ScalarType type : {at::kBool, at::kLong, at::kFloat, at::kDouble}) {
+    const TableFeatures features = fitted({.categorical = {"x"}}, Table{{"x", numbers.to(type)}});
+    CHECK(features.feature_names() == std::vector<std::string>{"x=0", "x=1"});
+    CHECK(features.apply(Table{{"x", more}})["input"].equal(at::tensor({1.F, 0.F, 0.F, 0.F, 0.F, 1.F}).view({3, 2})));
+    CHECK(features.apply(Row{{"x", true}})["input"].equal(at::tensor({0.F, 1.F}).view({1, 2})));
+  }
+  const TableFeatures tenths = fitted({.categorical = {"x"}}, Table{{"x", {0.1, 0.7, 1e-4}}});
+  CHECK(tenths.feature_names() == std::vector<std::string>{"x=0.0001", "x=0.1", "x=0.7"});
+  CHECK(tenths.apply(Table{{"x", at::tensor({0.1F, 0.7F, 1e-4F})}})["input"].sum(1).eq(1).all().item<bool>());
+}
+
+TEST_CASE("Categories of integers are told apart above 2^53, and are in the order of their numbers") {
+  const std::int64_t large = std::int64_t{1} << 53;
+  const Table ids{
+      {"x", at::tensor({large + 1, large, std::int64_t{-3}, std::int64_t{10}, std::int64_t{9}}, at::kLong)}};
+  const TableFeatures features = fitted({.target = {"x"}, .columns = {"y"}, .categorical = {"x"}}, [&] {
+    Table table = ids;
+    table.set("y", at::arange(5));
+    return table;
+  }());
+  CHECK(features.classes() ==
+        std::vector<std::string>{"-3", "9", "10", std::to_string(large), std::to_string(large + 1)});
+  Table again = ids;
+  again.set("y", at::arange(5));
+  CHECK(features.apply(again)["target"].equal(at::tensor({4, 3, 0, 2, 1})));
+  const Table halves{{"x", {10.5, 2.0, -1.5, 1e300, 11.0}}};
+  CHECK(fitted({.categorical = {"x"}}, halves).feature_names() ==
+        std::vector<std::string>{"x=-1.5", "x=2", "x=10.5", "x=11", "x=1e+300"});
+  const Table texts{{"x", {"10", "9"}}};
+  CHECK(fitted({}, texts).feature_names() == std::vector<std::string>{"x=10", "x=9"});
+}
+
+TEST_CASE("A file is read with the types of another by types(), also if its cells look otherwise") {
+  const test::TemporaryFolder folder;
+  test::write(folder / "train.csv", "zip,rooms,balcony,grade,price\n00123,3,true,1,5\nA1,2,false,2,6\n");
+  test::write(folder / "valid.csv", "zip,rooms,balcony,grade\n00123,,,\n00124,2.5,true,2\n");
+  test::write(folder / "bad.csv", "zip,rooms,balcony,grade\n00123,x,true,1\n");
+  const TableFeatures features =
+      fitted({.target = {"price"}, .categorical = {"grade"}}, data::read_csv(folder / "train.csv"));
+  CHECK((features.types() == std::map<std::string, data::ColumnType>{{"rooms", data::ColumnType::DOUBLE},
+                                                                     {"zip", data::ColumnType::TEXT}}));
+  const Table valid = data::read_csv(folder / "valid.csv", {.types = features.types()});
+  const at::Tensor input = features.apply(valid)["input"];
+  CHECK(features.feature_names() ==
+        std::vector<std::string>{"rooms", "balcony", "zip=00123", "zip=A1", "grade=1", "grade=2"});
+  CHECK(input.slice(1, 1).equal(at::tensor({0.5F, 1.F, 0.F, 0.F, 0.F, 1.F, 0.F, 0.F, 0.F, 1.F}).view({2, 5})));
+  CHECK_THROWS_WITH_AS(features.apply(data::read_csv(folder / "valid.csv")),
+                       doctest::Contains("\"zip\" is of numbers, and was of texts in fit()"), DataError);
+  CHECK_THROWS_WITH_AS(data::read_csv(folder / "bad.csv", {.types = features.types()}),
+                       doctest::Contains("bad.csv:2: rooms is \"x\", expected a number"), DataError);
+}
+
+TEST_CASE("A column of numbers with another cell is not made categories without a warning, which names the cell") {
+  const test::TemporaryFolder folder;
+  test::write(folder / "auto.csv", "power,name\n130,a\n165,b\n?,c\n150,12\n");
+  const Table cars = data::read_csv(folder / "auto.csv");
+  {
+    test::Warnings warnings;
+    fitted({}, cars);
+    REQUIRE(warnings.texts.size() == 1);
+    CHECK(
+        warnings.say("the column \"power\" is of texts, and becomes 4 categories, but 3 of its 4 cells are numbers: "));
+    CHECK(warnings.say("auto.csv: line 4 has \"?\"; if that stands for a missing cell"));
+  }
+  test::Warnings warnings;
+  fitted({.categorical = {"power"}}, cars);
+  fitted({}, data::read_csv(folder / "auto.csv", {.types = {{"power", data::ColumnType::TEXT}}}));
+  fitted({}, data::read_csv(folder / "auto.csv", {.missing = {"?"}}));
+  CHECK(warnings.texts.empty());
 }
 
 TEST_CASE("Categories are indices on request, and 0 stands for what was not seen or is missing") {
@@ -154,6 +255,41 @@ TEST_CASE("Features that were saved and loaded give the same bits") {
   }
 }
 
+TEST_CASE("A file of features that fit() cannot have saved is refused, and changes nothing") {
+  const std::pair<const char*, std::function<void(StateDict&, StateDict&)>> cases[] = {
+      {"has a scale that is not > 0", [](StateDict&, StateDict& area) { area["scale"] = 0.0; }},
+      {"has a scale that is not > 0", [](StateDict&, StateDict& area) { area["scale"] = kNan; }},
+      {"another number that is not finite", [](StateDict&, StateDict& area) { area["shift"] = HUGE_VAL; }},
+      {"has a type that this version", [](StateDict&, StateDict& area) { area["type"] = std::int64_t{9}; }},
+      {"is of texts, and of no categories", [](StateDict&, StateDict& area) { area["type"] = std::int64_t{4}; }},
+      {"have two columns \"city\"", [](StateDict&, StateDict& area) { area["name"] = std::string("city"); }},
+      {"are not those that the options name", [](StateDict& all, StateDict&) { all["fitted"] = false; }},
+      {"an option of the table's features", [](StateDict& all, StateDict&) { all["encoding"] = std::int64_t{7}; }},
+      {"max_categories must be >= 1", [](StateDict& all, StateDict&) { all["max_categories"] = std::int64_t{0}; }},
+      {"is both in columns and in ignore",
+       [](StateDict& all, StateDict&) {
+         StateDict names;
+         names["size"] = std::int64_t{1};
+         names["0"] = std::string("city");
+         all["columns"] = names;
+         all["ignore"] = names;
+       }},
+      {"has a category twice", [](StateDict& all, StateDict&) {
+         auto& features = std::get<StateDict>(all["features"]);
+         auto& city = std::get<StateDict>(features["1"]);
+         std::get<StateDict>(city["categories"])["0"] = std::string("Rome");
+       }}};
+  for (const auto& [text, damage] : cases) {
+    TableFeatures saved = fitted({.target = {"price"}}), loaded = fitted({.columns = {"rooms"}});
+    StateDict state = test::saved_by(saved);
+    damage(state, std::get<StateDict>(std::get<StateDict>(state["features"])["0"]));
+    StateVisitor visit = StateVisitor::loading(state, "features");
+    CHECK_THROWS_WITH_AS(loaded.visit_state(visit), doctest::Contains(text), CheckpointError);
+    CHECK(loaded.feature_names() == std::vector<std::string>{"rooms"});
+    CHECK(loaded.apply(Row{{"rooms", 3}}).contains("input"));
+  }
+}
+
 TEST_CASE("What does not fit is an error that names the column, the row and both kinds") {
   const TableFeatures features = fitted({.target = {"price"}});
   const auto refuse = [](const TableFeatures& by, const Table& table, const char* text) {
@@ -170,6 +306,18 @@ TEST_CASE("What does not fit is an error that names the column, the row and both
   other = houses();
   other.set("price", {1.0, kNan, 2.0, 3.0});
   refuse(features, other, "the target \"price\" is missing in row 1");
+  other.set("price", {1.0, 2.0, HUGE_VAL, 3.0});
+  refuse(features, other, "\"price\" is inf in row 2; numbers must be finite");
+  other = houses();
+  other.set("area", {1.0, 2.0, -HUGE_VAL, 3.0});
+  refuse(features, other, "\"area\" is -inf in row 2; numbers must be finite");
+  other.set("area", {1.0, 1e300, kNan, 3.0});
+  refuse(features, other, "\"area\" is 1e+300 in row 1; when it is scaled, it must be within the range of float32");
+  other = houses();
+  refuse(fitted({.target = {"price", "rooms"}}), other.drop({"rooms"}),
+         "the table has the target \"price\", and not the target \"rooms\"; it has area, city, balcony, price");
+  CHECK_FALSE(fitted({.target = {"price", "rooms"}}).apply(other.drop({"rooms", "price"})).contains("target"));
+  other.set("price", {1.0, kNan, 2.0, 3.0});
   CHECK_THROWS_WITH_AS(fitted({.target = {"price"}}, other),
                        doctest::Contains("the target \"price\" is missing in row 1; leave such rows out"), DataError);
   other = houses();
