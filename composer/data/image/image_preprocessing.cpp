@@ -7,6 +7,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/option.h"
+#include "composer/data/image/images.h"
 #include "composer/data/image/read_image.h"
 
 namespace composer::data {
@@ -25,15 +26,37 @@ std::vector<Option<ImagePreprocessingOptions>> image_preprocessing_options() {
                      option("image", &O::image).not_empty());
 }
 
+// The first of the transforms, so that files are decoded at a smaller size if it resizes them.
+struct ToChannels {
+  std::int64_t channels;
+  std::optional<Resize> resize = {};
+
+  void check() const {
+    if (resize) resize->check();
+  }
+  ImageSize enough(ImageSize whole, RandomStream random) const {
+    return resize ? resize->enough(whole, random) : whole;
+  }
+  at::Tensor operator()(const at::Tensor& images) const {
+    detail::check_images("ImagePreprocessing", images);
+    const std::int64_t given = images.size(-3);
+    if (given != 1 && given != 3)
+      throw DataError("ImagePreprocessing: expected images of 1 or 3 channels, got ", images.sizes());
+    const at::Tensor same = given == channels ? images : Grayscale{.channels = channels}(images);
+    return resize ? (*resize)(same) : same;
+  }
+};
+
 }  // namespace
 
 ImagePreprocessing::ImagePreprocessing(ImagePreprocessingOptions options) : options_(std::move(options)) { prepare(); }
 
 void ImagePreprocessing::prepare() {
   check(options_, image_preprocessing_options(), "ImagePreprocessing: ", "");
-  std::vector<Transform> list;
+  ToChannels first{.channels = options_.channels};
   if (options_.resize != ImageSize())
-    list.emplace_back(Resize{.size = options_.resize, .interpolation = options_.interpolation});
+    first.resize = Resize{.size = options_.resize, .interpolation = options_.interpolation};
+  std::vector<Transform> list = {first};
   if (options_.crop != ImageSize()) list.emplace_back(CenterCrop{.size = options_.crop});
   if (options_.normalize)
     list.emplace_back(*options_.normalize);
@@ -42,12 +65,7 @@ void ImagePreprocessing::prepare() {
   transforms_ = Transforms(std::move(list));
 }
 
-at::Tensor ImagePreprocessing::operator()(const at::Tensor& images) const {
-  const bool grey = images.defined() && images.dim() >= 3 && images.size(-3) == 1;
-  if (options_.channels == 1 && !grey) return transforms_(Grayscale()(images));
-  if (options_.channels == 3 && grey) return transforms_(Grayscale{.channels = 3}(images));
-  return transforms_(images);
-}
+at::Tensor ImagePreprocessing::operator()(const at::Tensor& images) const { return transforms_(images); }
 
 at::Tensor ImagePreprocessing::read(const std::filesystem::path& file) const {
   const ReadImageOptions options{.channels = options_.channels};

@@ -35,7 +35,7 @@ class COMPOSER_EXPORT ImagePreprocessing final : public Preprocessing {
   // An image file, or several as one batch [N, C, H, W], which requires that all get one size.
   at::Tensor read(const std::filesystem::path& file) const;
   Batch read(const std::vector<std::filesystem::path>& files) const;
-  // The same as transforms, for ImageFolderOptions.
+  // The same as transforms, for ImageFolderOptions. Images of other channels become those of the options.
   Transforms transforms() const { return transforms_; }
   const ImagePreprocessingOptions& options() const { return options_; }
 

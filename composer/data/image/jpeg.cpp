@@ -160,10 +160,13 @@ class JpegWriter {
   JpegWriter() {
     connect_errors(errors_);
     info_.err = &errors_.manager;
+    to_.manager.init_destination = begin;
+    to_.manager.empty_output_buffer = grow;
+    to_.manager.term_destination = end;
   }
   ~JpegWriter() {
     jpeg_destroy_compress(&info_);
-    std::free(bytes_);
+    std::free(to_.bytes);
   }
   JpegWriter(const JpegWriter&) = delete;
   JpegWriter& operator=(const JpegWriter&) = delete;
@@ -172,14 +175,43 @@ class JpegWriter {
                     int quality) {
     if (!encode(pixels, height, width, channels, quality))
       throw DataError("an image of ", height, " x ", width, " pixels cannot be written as JPEG: ", errors_.text);
-    return {reinterpret_cast<const char*>(bytes_), size_};
+    return {reinterpret_cast<const char*>(to_.bytes), to_.size};
   }
 
  private:
+  // jpeg_mem_dest() leaves a pointer to freed memory if a call fails after the buffer has grown.
+  struct Memory {
+    jpeg_destination_mgr manager{};
+    JOCTET* bytes = nullptr;
+    std::size_t size = 0, room = 0;
+  };
+  static Memory& memory_of(j_compress_ptr info) { return *reinterpret_cast<Memory*>(info->dest); }
+  static void begin(j_compress_ptr info) { grow(info); }
+  static boolean grow(j_compress_ptr info) {
+    constexpr std::size_t kFirstRoom = 1 << 16;
+    Memory& to = memory_of(info);
+    const std::size_t size = to.room, room = std::max(kFirstRoom, 2 * size);
+    void* const grown = std::realloc(to.bytes, room);
+    if (!grown) {
+      info->err->msg_code = JERR_OUT_OF_MEMORY;
+      info->err->msg_parm.i[0] = 0;
+      info->err->error_exit(reinterpret_cast<j_common_ptr>(info));
+    }
+    to.bytes = static_cast<JOCTET*>(grown);
+    to.room = room;
+    to.manager.next_output_byte = to.bytes + size;
+    to.manager.free_in_buffer = room - size;
+    return TRUE;
+  }
+  static void end(j_compress_ptr info) {
+    Memory& to = memory_of(info);
+    to.size = to.room - to.manager.free_in_buffer;
+  }
+
   bool encode(const std::uint8_t* pixels, std::int64_t height, std::int64_t width, std::int64_t channels, int quality) {
     if (setjmp(errors_.back)) return false;
     jpeg_create_compress(&info_);
-    jpeg_mem_dest(&info_, &bytes_, &size_);
+    info_.dest = &to_.manager;
     info_.image_height = static_cast<JDIMENSION>(height);
     info_.image_width = static_cast<JDIMENSION>(width);
     info_.input_components = static_cast<int>(channels);
@@ -197,8 +229,7 @@ class JpegWriter {
 
   JpegErrors errors_;
   jpeg_compress_struct info_{};
-  unsigned char* bytes_ = nullptr;
-  unsigned long size_ = 0;
+  Memory to_;
 };
 
 }  // namespace

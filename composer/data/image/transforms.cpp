@@ -25,9 +25,10 @@ namespace detail {
 
 void check_images(const char* who, const at::Tensor& images) {
   if (images.defined() && (images.dim() == 3 || images.dim() == 4) &&
-      (images.scalar_type() == at::kByte || images.is_floating_point()))
+      (images.scalar_type() == at::kByte || images.is_floating_point()) && images.size(-3) > 0 && images.size(-2) > 0 &&
+      images.size(-1) > 0)
     return;
-  throw DataError(who, ": expected images [C, H, W] or [N, C, H, W], uint8 or floats, got ",
+  throw DataError(who, ": expected images [C, H, W] or [N, C, H, W] of one pixel or more, uint8 or floats, got ",
                   images.defined() ? join(images.sizes(), " of ", images.scalar_type()) : "no tensor");
 }
 
@@ -219,7 +220,11 @@ at::Tensor Resize::operator()(const at::Tensor& images) const {
   return detail::resized(images, size_of(detail::size_of(images)), interpolation, antialias);
 }
 
-ImageSize Resize::enough(ImageSize whole, RandomStream) const { return enough_for(whole, whole, size_of(whole)); }
+// Without antialiasing, the result depends on single pixels of the file, which a smaller image does not have.
+ImageSize Resize::enough(ImageSize whole, RandomStream) const {
+  if (!antialias || interpolation == Interpolation::NEAREST) return whole;
+  return enough_for(whole, whole, size_of(whole));
+}
 
 void CenterCrop::check() const { detail::check_size("CenterCrop", size); }
 
@@ -278,6 +283,7 @@ at::Tensor RandomResizedCrop::operator()(const at::Tensor& images, RandomStream&
 }
 
 ImageSize RandomResizedCrop::enough(ImageSize whole, RandomStream random) const {
+  if (!antialias || interpolation == Interpolation::NEAREST) return whole;
   return enough_for(whole, random_area(*this, whole, random).size, size.square());
 }
 
@@ -359,9 +365,15 @@ at::Tensor Transforms::operator()(const at::Tensor& images, RandomStream& random
   return result;
 }
 
+bool Transforms::draws() const { return std::ranges::any_of(list_, &Transform::draws); }
+
 at::Tensor Transforms::operator()(const at::Tensor& images) const {
-  RandomStream random(17);
-  return (*this)(images, random);
+  if (draws())
+    throw ConfigError(
+        "Transforms: some of these are random, and need a RandomStream: transforms(images, random); one that is made "
+        "anew for each image, RandomStream(hash64(seed, epoch, index)), gives a resumed run the same images");
+  RandomStream unused(0);
+  return (*this)(images, unused);
 }
 
 ImageSize Transforms::enough(ImageSize whole, RandomStream random) const {

@@ -184,6 +184,10 @@ class COMPOSER_EXPORT Transform {
   template <class T>
   requires(!std::same_as<T, Transform> && (DrawingTransform<T> || PlainTransform<T>)) Transform(T transform) {
     if constexpr (requires { transform.check(); }) transform.check();
+    if constexpr (requires { bool(transform.draws()); })
+      draws_ = transform.draws();
+    else
+      draws_ = DrawingTransform<T>;
     if constexpr (requires(ImageSize size, RandomStream random) { transform.enough(size, random); })
       enough_ = [transform](ImageSize whole, RandomStream random) { return transform.enough(whole, random); };
     apply_ = [transform = std::move(transform)](const at::Tensor& images, RandomStream& random) -> at::Tensor {
@@ -197,11 +201,13 @@ class COMPOSER_EXPORT Transform {
   Transform(Normalize normalize);
 
   at::Tensor operator()(const at::Tensor& images, RandomStream& random) const { return apply_(images, random); }
+  bool draws() const { return draws_; }  // takes random numbers
 
  private:
   friend class Transforms;
   std::function<at::Tensor(const at::Tensor&, RandomStream&)> apply_;
   std::function<ImageSize(ImageSize whole, RandomStream)> enough_;
+  bool draws_ = false;
 };
 
 // Transforms one after another. The random numbers are those of the stream that is given, so that the transformed
@@ -213,9 +219,10 @@ class COMPOSER_EXPORT Transforms {
   explicit Transforms(std::vector<Transform> list) : list_(std::move(list)) {}
 
   at::Tensor operator()(const at::Tensor& images, RandomStream& random) const;
-  at::Tensor operator()(const at::Tensor& images) const;  // with the random numbers of seed 17
-  // The size at which a file is good enough if these transforms follow: twice what the first one reduces it to. Pass
-  // the stream with which they will be applied.
+  at::Tensor operator()(const at::Tensor& images) const;  // throws ConfigError if one of them draws random numbers
+  bool draws() const;
+  // The size at which a file is good enough if these transforms follow: twice what the first one reduces it to, with
+  // antialiasing. Pass the stream with which they will be applied.
   ImageSize enough(ImageSize whole, RandomStream random) const;
 
   bool empty() const { return list_.empty(); }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/data/image/image_folder.h"
 #include "composer/data/image/read_image.h"
 #include "composer/data/image/write_image.h"
 #include "tests/support/doctest.h"
@@ -71,6 +72,24 @@ TEST_CASE("Images become grey, or get three channels, as the model needs") {
   CHECK((ImagePreprocessing({.channels = 1})(colors).sizes() == at::IntArrayRef({1, 8, 8})));
   CHECK((ImagePreprocessing({.channels = 3})(grey).sizes() == at::IntArrayRef({3, 8, 8})));
   CHECK((ImagePreprocessing({.channels = 1})(grey).sizes() == at::IntArrayRef({1, 8, 8})));
+  CHECK_THROWS_WITH_AS(ImagePreprocessing()(at::zeros({4, 8, 8})), doctest::Contains("1 or 3 channels, got [4, 8, 8]"),
+                       DataError);
+}
+
+TEST_CASE("transforms() give the images of a folder the channels of the model") {
+  const TemporaryFolder folder;
+  const at::Tensor image = at::randint(0, 256, {3, 30, 47}, at::kByte);
+  data::write_png(image, folder / "a" / "1.png");
+  for (const std::int64_t channels : {1, 3})
+    for (const data::ImageSize resize : {data::ImageSize(), data::ImageSize(20)}) {
+      const ImagePreprocessing prepare({.channels = channels, .resize = resize, .crop = 16});
+      const data::ImageFolder files(folder.path(), {.transform = prepare.transforms()});
+      const at::Tensor input = files.get(0, RandomStream(1))["input"];
+      CHECK((input.sizes() == at::IntArrayRef({channels, 16, 16})));
+      CHECK(input.equal(prepare(image)));
+      CHECK(prepare.transforms().enough({100, 200}, RandomStream(1)) ==
+            (resize == data::ImageSize() ? data::ImageSize(100, 200) : data::ImageSize(40, 80)));
+    }
 }
 
 TEST_CASE("Options that are out of range, and files that become unequal, are errors") {

@@ -49,7 +49,10 @@ TEST_CASE("The page about images shows programs that run") {
   const data::Transforms own{data::Resize{256}, [](const at::Tensor& image, RandomStream& random) {
                                return random.uniform() < 0.1 ? at::Tensor(255 - image) : image;
                              }};
-  CHECK((own(image).sizes() == at::IntArrayRef({3, 256, 341})));
+  const std::int64_t epoch = 0, index = 0;
+  RandomStream random(hash64(17, epoch, index));
+  const at::Tensor transformed = own(image, random);
+  CHECK((transformed.sizes() == at::IntArrayRef({3, 256, 341})));
 
   const at::Tensor input = prepare.read("pets/train/cat/1.jpg").unsqueeze(0);
   CHECK((input.sizes() == at::IntArrayRef({1, 3, 224, 224})));

@@ -198,7 +198,28 @@ TEST_CASE("The same stream gives the same image, another one another") {
   CHECK(first.equal(augment(image, b)));
   CHECK_FALSE(first.equal(augment(image, c)));
   CHECK((first.scalar_type() == at::kFloat));
-  CHECK(Transforms{Transform(augment)}(image).equal(augment(image)));
+  RandomStream again(1);
+  CHECK(first.equal(Transforms{Transform(augment)}(image, again)));
+}
+
+TEST_CASE("Transforms that draw are not applied without a stream, and all others are") {
+  const at::Tensor image = recorded("input");
+  const Transforms plain{Resize{16}, CenterCrop{8}, imagenet_normalize(), [](const at::Tensor& x) { return x.neg(); }};
+  CHECK_FALSE(plain.draws());
+  RandomStream random(1);
+  CHECK(plain(image).equal(plain(image, random)));
+  CHECK(Transforms{Transform(plain)}(image).equal(plain(image)));
+  CHECK(Transforms{}(image).equal(image));
+  const Transforms random_ones[] = {
+      {Resize{16}, RandomHorizontalFlip{}},
+      {Transform(Transforms{RandomErasing{}})},
+      {[](const at::Tensor& x, RandomStream& stream) { return x.add(static_cast<std::int64_t>(stream.below(3))); }}};
+  for (const Transforms& transforms : random_ones) {
+    CHECK(transforms.draws());
+    CHECK_THROWS_WITH_AS(transforms(image), doctest::Contains("some of these are random, and need a RandomStream"),
+                         ConfigError);
+    CHECK_NOTHROW(transforms(image, random));
+  }
 }
 
 TEST_CASE("A function of yours is a transform, with random numbers or without") {
@@ -206,7 +227,8 @@ TEST_CASE("A function of yours is a transform, with random numbers or without") 
                               [](const at::Tensor& image, RandomStream& random) {
                                 return image.mul(static_cast<std::int64_t>(random.below(1)));
                               }};
-  CHECK(transforms(map_of(3, 4)).eq(0).all().item<bool>());
+  RandomStream random(2);
+  CHECK(transforms(map_of(3, 4), random).eq(0).all().item<bool>());
 }
 
 TEST_CASE("ToFloat and Normalize give planes of float32, and take floats as they are") {
@@ -276,6 +298,11 @@ TEST_CASE("A parameter that is out of range is a ConfigError when the transforms
 TEST_CASE("What is no image is a DataError with its shape and type") {
   CHECK_THROWS_WITH_AS(made(Resize{8}, at::zeros({4, 4})), doctest::Contains("got [4, 4] of Float"), DataError);
   CHECK_THROWS_WITH_AS(made(CenterCrop{8}, at::zeros({3, 4, 4}, at::kLong)), doctest::Contains("of Long"), DataError);
+  for (const Transform& transform :
+       {Transform(Resize{8}), Transform(ColorJitter{.hue = {0.2, 0.2}}), Transform(RandomResizedCrop{8}),
+        Transform(CenterCrop{4}), Transform(RandomErasing{1}), Transform(imagenet_normalize())})
+    for (const at::Tensor& none : {at::zeros({3, 0, 4}), at::zeros({3, 4, 0}), at::zeros({0, 4, 4})})
+      CHECK_THROWS_WITH_AS(made(transform, none), doctest::Contains("of one pixel or more"), DataError);
   CHECK_THROWS_WITH_AS(made(ToFloat{}, at::Tensor()), doctest::Contains("no tensor"), DataError);
   CHECK_THROWS_WITH_AS(made(Pad{.padding = {6}, .mode = PadMode::REFLECT}, at::zeros({3, 4, 9})),
                        doctest::Contains("too small"), DataError);
@@ -288,6 +315,11 @@ TEST_CASE("The size that is enough leaves twice the pixels that the first transf
   CHECK(Transforms{Resize{{100, 100}}}.enough({1000, 2000}, random) == ImageSize(200, 400));
   CHECK(Transforms{CenterCrop{10}, Resize{5}}.enough({1000, 2000}, random) == ImageSize(1000, 2000));
   CHECK(Transforms{}.enough({1000, 2000}, random) == ImageSize(1000, 2000));
+  for (const Transform& single_pixels :
+       {Transform(Resize{100, Interpolation::NEAREST}), Transform(Resize{.size = 100, .antialias = false}),
+        Transform(RandomResizedCrop{.size = 100, .interpolation = Interpolation::NEAREST}),
+        Transform(RandomResizedCrop{.size = 100, .antialias = false})})
+    CHECK(Transforms{single_pixels}.enough({1000, 2000}, random) == ImageSize(1000, 2000));
   const ImageSize half =
       Transforms{RandomResizedCrop{.size = 100, .scale = {1, 1}, .ratio = {1, 1}}}.enough({1000, 1000}, random);
   CHECK(half == ImageSize(200, 200));
