@@ -6,13 +6,13 @@
 # compiled with COMPOSER_HAS_NAME=1 or 0; and its package in scripts/lib.sh (seen_by, to_build), scripts/gpu (PACKAGES, LINKED)
 # and docs/building.md. An installed static library finds the same ones again with this file.
 
-# composer_reader(NAME PACKAGE package READS what [TARGET target] [HEADER header LIBRARY library]): finds it by CMake's
-# module, which has the given target, or by its header and library. If `wanted` is a list, only those in it are looked for.
+# composer_reader(NAME PACKAGE package READS what [TARGET target [VERSION least]] [HEADER header LIBRARY library]): finds it by
+# CMake's module, which has the given target, or by its header and library. If `wanted` is a list, only those in it are looked for.
 macro(composer_reader name)
-  cmake_parse_arguments(reader "" "PACKAGE;READS;TARGET;HEADER;LIBRARY" "" ${ARGN})
+  cmake_parse_arguments(reader "" "PACKAGE;READS;TARGET;VERSION;HEADER;LIBRARY" "" ${ARGN})
   if(wanted STREQUAL "ALL" OR "${name}" IN_LIST wanted)
     if(reader_TARGET)
-      find_package(${name} QUIET)
+      find_package(${name} ${reader_VERSION} QUIET)
     else()
       set(reader_TARGET composer_reader::${name})
       if(NOT CMAKE_DISABLE_FIND_PACKAGE_${name} AND NOT TARGET ${reader_TARGET})
@@ -46,7 +46,7 @@ function(composer_find_readers)
   set(targets)
   set(read)
   set(left_out)
-  composer_reader(GIF TARGET GIF::GIF PACKAGE libgif-dev READS "GIF")
+  composer_reader(GIF TARGET GIF::GIF VERSION 5 PACKAGE libgif-dev READS "GIF")
   composer_reader(JPEG TARGET JPEG::JPEG PACKAGE libjpeg-dev READS "JPEG")
   composer_reader(ZSTD HEADER zstd.h LIBRARY zstd PACKAGE libzstd-dev READS "MDS compressed by zstd")
   if(wanted STREQUAL "ALL")
