@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -21,16 +22,23 @@ namespace composer {
 //     return {{"judge", loss_of(judged, 0)}, {"forger", loss_of(judge->forward(fake), 1)}};  // the second, the rest
 //   }
 //
-// At its end, also after an exception, they are as before.
+// At its end, also after an exception, they are as before. Gradient checkpointing (util/recompute.h) keeps them frozen
+// where it repeats, in the backward pass, what was computed meanwhile. Only parameters are frozen: a batch norm in
+// training mode still takes its statistics from this batch too, unless you call eval() on it.
 class COMPOSER_EXPORT Frozen {
  public:
   explicit Frozen(torch::nn::Module& module);
+  // For what was frozen at an earlier time, and is computed again.
+  explicit Frozen(std::vector<at::Tensor> parameters);
   ~Frozen();
   Frozen(const Frozen&) = delete;
   Frozen& operator=(const Frozen&) = delete;
 
+  // What all objects that this thread has made, and that live, keep frozen.
+  static std::vector<at::Tensor> all();
+
  private:
-  std::vector<at::Tensor> parameters_;  // those that required gradients
+  std::shared_ptr<const std::vector<at::Tensor>> parameters_;  // those that required gradients
 };
 
 }  // namespace composer

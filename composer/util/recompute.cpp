@@ -16,6 +16,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "composer/core/error.h"
+#include "composer/core/frozen.h"
 #include "composer/util/own_random.h"
 #include "composer/util/random_state.h"
 
@@ -106,6 +107,7 @@ struct Recording final : torch::CustomClassHolder {
   std::atomic<bool> done = false;  // its gradients have been computed
   Segment fn;
   CallContext call_context;
+  std::vector<at::Tensor> frozen = Frozen::all();  // the object that has frozen them ends before the backward pass
 };
 
 variable_list run(const Segment& fn, const variable_list& inputs) {
@@ -141,6 +143,7 @@ struct Recompute final : torch::autograd::Function<Recompute> {
       variable_list outputs;
       {
         const CallContextScope as_before(recording->call_context, inputs);
+        const Frozen frozen(recording->frozen);
         outputs = run(recording->fn, inputs);
       }
       for (std::size_t i = 0; i < outputs.size(); ++i) {

@@ -10,7 +10,9 @@ namespace composer {
 
 // Gradient checkpointing: calls fn now, keeps no intermediate results, and calls fn again when its gradients are
 // needed. This saves memory and costs one more forward. The gradients are bit-identical, including dropout and
-// autocast, because both calls see the same random numbers and the same autocast settings. Calls may be nested.
+// autocast, because both calls see the same random numbers and the same autocast settings. Calls may be nested. What
+// Frozen (core/frozen.h) keeps frozen at the first call is frozen at the second; what you freeze by set_requires_grad()
+// must be frozen at both.
 //
 // fn must give the same outputs for the same inputs. Objects that fn captures live as long as the graph of the outputs.
 // What fn changes is changed twice: the running statistics of a batch norm inside take two steps per batch. Parameters

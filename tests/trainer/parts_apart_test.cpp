@@ -1,4 +1,5 @@
 // Losses that train different parts of one model, with Frozen: a GAN in one trainer.
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "composer/core/frozen.h"
 #include "composer/core/model.h"
 #include "composer/data/in_memory.h"
+#include "composer/util/recompute.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/cut_and_resumed.h"
 #include "tests/support/doctest.h"
@@ -84,6 +86,39 @@ TEST_CASE("Each of two losses in one backward pass trains its own part, as two p
     CHECK(model.judge->parameters()[i].grad().equal(of_judge[i]));
     CHECK(model.forger->parameters()[i].grad().equal(of_forger[i]));
   }
+}
+
+TEST_CASE("What was frozen when gradient checkpointing recorded a segment gets no gradients when that is repeated") {
+  for (const bool nested : {false, true}) {
+    CAPTURE(nested);
+    const auto gradients = [&](bool checkpoints) {
+      Gan model;
+      const Batch batch = points(8);
+      const auto judged = [&](const at::Tensor& x) -> at::Tensor {
+        const std::function<at::Tensor(const at::Tensor&)> of_judge =
+            [judge = model.judge](const at::Tensor& input) mutable { return judge->forward(input); };
+        if (!checkpoints) return of_judge(x);
+        if (!nested) return checkpoint(of_judge, x);
+        return checkpoint([=](const at::Tensor& input) { return checkpoint(of_judge, input); }, x);
+      };
+      const at::Tensor fake = model.forward(batch).only();
+      at::Tensor loss = bce(judged(fake.detach()), 0);
+      {
+        const Frozen frozen(*model.judge);
+        loss = loss + bce(judged(fake), 1);
+      }
+      loss.backward();
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& one : model.parameters()) {
+        CHECK(one.requires_grad());
+        all.push_back(one.grad());
+      }
+      return all;
+    };
+    const std::vector<at::Tensor> expected = gradients(false), got = gradients(true);
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(got[i].allclose(expected[i]));
+  }
+  CHECK(Frozen::all().empty());
 }
 
 TEST_CASE("Frozen leaves what was frozen before frozen, and ends with an exception as well") {
