@@ -23,24 +23,28 @@ struct FreezeUntilOptions {
 };
 
 // Leaves parameters as they are until a time, and trains them from then on: fine-tuning begins with a new head, and the
-// rest of the network follows. Throws ConfigError: from the constructor for options, at INIT for a pattern that fits no
-// parameter.
+// rest of the network follows. Runs after other algorithms, so that the names are those of the model that they have
+// made. Throws ConfigError: from the constructor for options, at INIT for a pattern that fits no parameter, or only
+// those that another FreezeUntil of the same trainer has frozen.
 class COMPOSER_EXPORT FreezeUntil final : public Algorithm {
  public:
   explicit FreezeUntil(FreezeUntilOptions options = {});
   StateDict local_hparams() const override;
   EventSet events() const override { return {Event::INIT, Event::FIT_START, Event::BATCH_START}; }
+  void visit_state(StateVisitor& visit) override;
+  Placement placement() const override { return Placement::LAST; }
   bool match(Event event, const State& state) const override;
   void apply(Event event, State& state, Logger& logger) override;
 
  private:
-  void find_in(torch::nn::Module& model);
+  struct Claim;
+  void find_in(State& state);
   void freeze(bool frozen);
 
   FreezeUntilOptions options_;
   bool frozen_ = false;
   // Those that were trained when the trainer was made.
-  std::vector<at::Tensor> parameters_;
+  std::shared_ptr<const Claim> claim_;  // the parameters
   std::vector<std::shared_ptr<torch::nn::Module>> batch_norms_;
 };
 

@@ -9,7 +9,9 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include "composer/algorithms/factorize.h"
 #include "composer/core/error.h"
+#include "tests/support/at_algorithm.h"
 #include "tests/support/cut_and_resumed.h"
 #include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
@@ -99,6 +101,95 @@ TEST_CASE("What the program had frozen itself stays frozen") {
   const Epochs epochs = trained(std::move(with));
   CHECK(equal(epochs, 0, 4, 1));
   CHECK_FALSE(equal(epochs, 0, 4, 0));
+}
+
+TEST_CASE("A batch norm that the program had put into evaluation mode stays there, also where the model was in it") {
+  for (const bool all : {false, true}) {
+    CAPTURE(all);
+    TrainerOptions with = options({.except = {"module.2.*"}, .until = "1ep"});
+    for (const auto& module : with.model->modules())
+      if (module->as<nn::BatchNorm1dImpl>()) module->eval();
+    if (all) with.model->eval();
+    const Epochs epochs = trained(std::move(with));
+    for (std::size_t i = kHead; i < kAll; ++i) {
+      CHECK(equal(epochs, 0, 1, i));
+      CHECK(equal(epochs, 1, 4, i) != all);  // a model that was evaluating as a whole is trained as a whole
+    }
+  }
+}
+
+TEST_CASE("What the program freezes between two fits stays frozen after the thaw") {
+  TrainerOptions with = options({.except = {"module.2.*"}, .until = "1ep"});
+  with.max_duration = std::nullopt;
+  Trainer trainer(std::move(with));
+  trainer.fit("2ep");
+  const at::Tensor weight = trainer.state().model->parameters()[0];
+  CHECK(weight.requires_grad());
+  weight.set_requires_grad(false);
+  const at::Tensor before = weight.detach().clone();
+  trainer.fit("2ep");
+  CHECK_FALSE(weight.requires_grad());
+  CHECK(weight.equal(before));
+}
+
+TEST_CASE("A run in which something was frozen after the thaw, cut and resumed, ends as one that is not") {
+  for (const std::int64_t batch : {2, 5, 9, 11}) {
+    CAPTURE(batch);
+    test::check_cut_and_resumed(
+        [] {
+          TrainerOptions with = options({.except = {"module.2.*"}, .until = "1ep"});
+          with.algorithms.add(test::AtAlgorithm({Event::EPOCH_START}, [](State& state) {
+            if (state.timestamp.epoch != 2) return;
+            state.model->parameters()[0].set_requires_grad(false);
+            for (const auto& module : state.model->modules())
+              if (module->as<nn::BatchNorm1dImpl>()) module->eval();
+          }));
+          return with;
+        },
+        batch);
+  }
+}
+
+TEST_CASE("A whole checkpoint of another run, from after its thaw, is trained without what was frozen once") {
+  const test::Folder folder;
+  {
+    TrainerOptions with = options({.except = {"module.2.*"}, .until = "1ep"});
+    with.save_folder = folder / "ck";
+    Trainer(std::move(with)).fit();
+  }
+  TrainerOptions with = options({.except = {"module.2.*"}, .until = "1ep"});
+  with.load_path = folder / "ck/latest";
+  with.max_duration = "6ep";
+  const Epochs epochs = trained(std::move(with));
+  for (std::size_t i = 0; i < kAll; ++i) CHECK_FALSE(equal(epochs, 0, epochs.size() - 1, i));
+}
+
+TEST_CASE("FreezeUntil freezes and thaws the layers that an algorithm after it in the list has made") {
+  TrainerOptions with = options({.parameters = {"module.0.*"}, .until = "2ep"});
+  with.algorithms.add(algorithms::Factorize({.min_features = 3, .latent_features = 1}));
+  const Epochs epochs = trained(std::move(with));
+  for (std::size_t i = 0; i < 3; ++i) {  // module0.weight, module1.weight, module1.bias
+    CAPTURE(i);
+    CHECK(equal(epochs, 0, 2, i));
+    CHECK_FALSE(equal(epochs, 2, 4, i));
+  }
+}
+
+TEST_CASE("A pattern of which another FreezeUntil has taken everything is refused, in this trainer alone") {
+  const FreezeUntilOptions body{.parameters = {"module.0.*", "module.1.*"}, .until = "2ep"},
+      first{.parameters = {"module.0.*"}, .until = "1ep"};
+  TrainerOptions wrong = options(body);
+  wrong.algorithms.add(FreezeUntil(first));
+  CHECK_THROWS_WITH_AS(Trainer(std::move(wrong)),
+                       doctest::Contains("FreezeUntil: parameters: all that \"module.0.*\" fits is frozen by another"),
+                       RunError);
+  TrainerOptions right = options(first);
+  right.algorithms.add(FreezeUntil({.except = {"module.2.*"}, .until = "2ep"}));
+  const std::shared_ptr<Model> model = right.model;
+  Trainer trainer(std::move(right));
+  TrainerOptions again = options(first);
+  again.model = model;
+  CHECK_NOTHROW(Trainer(std::move(again)));
 }
 
 TEST_CASE("A network that thaws part by part, cut and resumed, ends as one that is not") {
