@@ -33,18 +33,27 @@ class JoinedBatches final : public Loader {
   void seek(std::int64_t epoch, std::int64_t batch) override {
     const std::optional<std::int64_t> batches = loader_->num_batches();
     loader_->seek(epoch, batches && batch <= *num_batches() ? std::min(batch * count_, *batches) : batch * count_);
-    at_end_ = false;
+    epoch_ = epoch;
+    batch_ = batch;
+    at_end_ = is_between_ = false;
   }
 
   std::optional<Batch> next() override {
+    if (is_between_) seek(epoch_, batch_);
     std::vector<Batch> parts;
+    ++batch_;  // if reading throws, the next call returns the following batch
+    is_between_ = true;
     while (!at_end_ && std::ssize(parts) < count_) {
       if (std::optional<Batch> part = loader_->next())
         parts.push_back(std::move(*part));
       else
         at_end_ = true;
     }
-    if (parts.empty()) return std::nullopt;
+    is_between_ = false;
+    if (parts.empty()) {
+      --batch_;
+      return std::nullopt;
+    }
     if (parts.size() == 1) return std::move(parts.front());
     Batch all;
     for (const auto& [name, first] : parts.front()) {
@@ -80,7 +89,9 @@ class JoinedBatches final : public Loader {
  private:
   std::shared_ptr<Loader> loader_;
   std::int64_t count_;
-  bool at_end_ = false;  // the epoch's last batch was read, and nobody has asked for a position since
+  std::int64_t epoch_ = 0, batch_ = 0;  // of the next batch
+  bool is_between_ = false;             // an error of the loader has left it within a batch
+  bool at_end_ = false;                 // the epoch's last batch was read, and nobody has asked for a position since
 };
 
 }  // namespace

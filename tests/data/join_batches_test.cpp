@@ -9,6 +9,7 @@
 
 #include "composer/core/error.h"
 #include "composer/data/in_memory.h"
+#include "composer/data/map_style.h"
 #include "tests/support/doctest.h"
 
 namespace composer::data::join_batches_test {
@@ -54,6 +55,26 @@ TEST_CASE("After the end of an epoch, next() says so again, and seek() begins an
   CHECK_FALSE(loader->next().has_value());
   loader->seek(1, 1);
   CHECK(rest(*loader).size() == 1);
+}
+
+TEST_CASE("After an error of the loader the following batches have their own samples") {
+  const SampleSource source{.size = 20, .get = [](std::int64_t i, RandomStream) {
+                              if (i == 2 || i == 12) throw DataError("sample ", i, " is broken");
+                              return Sample{{"input", at::scalar_tensor(i, at::kLong)}};
+                            }};
+  for (const std::int64_t workers : {0, 2}) {
+    CAPTURE(workers);
+    const auto loader = join_batches(map_style(source, {.batch_size = 2, .shuffle = false, .num_workers = workers}), 3);
+    for (const std::int64_t epoch : {0, 1}) {
+      loader->seek(epoch, 0);
+      CHECK_THROWS_AS(loader->next(), DataError);
+      CHECK((*loader->next())["input"].equal(at::arange(6, 12)));
+      CHECK_THROWS_AS(loader->next(), DataError);
+      CHECK((*loader->next())["input"].equal(at::arange(18, 20)));
+      CHECK_FALSE(loader->next());
+      CHECK_FALSE(loader->next());
+    }
+  }
 }
 
 TEST_CASE("Batches that do not fit together are a DataError that names the tensor and both kinds") {
