@@ -1,7 +1,9 @@
 // composer compare RUN...
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -26,7 +28,7 @@ using Json = nlohmann::ordered_json;
 
 struct CompareOptions {
   std::vector<std::string> paths;
-  bool best = false, all = false, json = false;
+  bool best = false, all = false, json = false, reverse = false;
   std::string sort;
 };
 
@@ -83,14 +85,15 @@ std::vector<std::string> metric_names(const std::vector<ComparedRun>& runs) {
   return names;
 }
 
-// Smallest first; runs without the metric last.
-void sort_by(std::vector<ComparedRun>& runs, const std::string& metric) {
+// Smallest first, or largest; runs without the metric last, and those whose value is NaN.
+void sort_by(std::vector<ComparedRun>& runs, const std::string& metric, bool reverse) {
   const auto known = metric_names(runs);
   if (std::ranges::find(known, metric) == known.end())
     throw ConfigError("--sort ", metric, ": no run has this metric; there are ", listed(known, std::identity()));
   const auto value_of = [&](const ComparedRun& run) {
     const auto found = run.manifest.metrics.find(metric);
-    return std::pair(found == run.manifest.metrics.end(), found == run.manifest.metrics.end() ? 0.0 : found->second);
+    const bool has_none = found == run.manifest.metrics.end() || std::isnan(found->second);
+    return std::pair(has_none, has_none ? 0.0 : reverse ? -found->second : found->second);
   };
   std::ranges::stable_sort(runs, {}, value_of);
 }
@@ -124,7 +127,7 @@ int compare_runs(const CompareOptions& options, const Console& console) {
       code = kBad;
     }
   if (runs.empty()) return kError;
-  if (!options.sort.empty()) sort_by(runs, options.sort);
+  if (!options.sort.empty()) sort_by(runs, options.sort, options.reverse);
   if (options.json) {
     console.out << json_of(runs).dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
     return code;
@@ -132,8 +135,8 @@ int compare_runs(const CompareOptions& options, const Console& console) {
   const std::vector<std::string> names = differing_names(runs, options.all), metrics = metric_names(runs);
   Table table("lrr" + std::string(names.size() + metrics.size(), 'r'));
   std::vector<std::string> head = {"run", "epoch", "batch"};
-  head.insert(head.end(), names.begin(), names.end());
-  head.insert(head.end(), metrics.begin(), metrics.end());
+  std::ranges::transform(names, std::back_inserter(head), printable);
+  std::ranges::transform(metrics, std::back_inserter(head), printable);
   table.row(std::move(head));
   for (const ComparedRun& run : runs) {
     std::vector<std::string> cells = {printable(name_of(run, runs)), count_text(run.manifest.time.epoch),
@@ -160,7 +163,9 @@ Command add_compare(CLI::App& app) {
   command->add_option("run", options->paths, "save folders, or checkpoints")->required();
   command->add_flag("--best", options->best, "of each folder the best checkpoint instead of the newest");
   command->add_flag("--all", options->all, "all hyperparameters, not only those that differ");
-  command->add_option("--sort", options->sort, "metric by which the runs are sorted, smallest first");
+  CLI::Option* const sort =
+      command->add_option("--sort", options->sort, "metric by which the runs are sorted, smallest first");
+  command->add_flag("--reverse", options->reverse, "with --sort: largest first")->needs(sort);
   command->add_flag("--json", options->json, "print JSON");
   command->footer("Exit codes: 0; 1 a run could not be read; 2 none could.");
   return {command, [options](const Console& console) { return compare_runs(*options, console); }};

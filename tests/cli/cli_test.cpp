@@ -1,5 +1,6 @@
 #include "tests/cli/cli.h"
 
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -247,6 +248,40 @@ TEST_CASE("compare shows runs in a table with the hyperparameters that differ an
   CHECK(json[0].at("run_name") == "slow");
   CHECK(json[0].at("batch") == 8);
   CHECK(json[1].at("metrics").contains("eval/CrossEntropy"));
+}
+
+TEST_CASE("compare sorts a metric in both directions, NaN and what is missing last, and shows names without controls") {
+  const CliFolder folder;
+  std::vector<std::string> arguments = {"compare", "--sort", "eval/Score"};
+  const auto add = [&](const std::string& name, std::optional<double> score) {
+    train_at(0.1, folder, name);
+    const saving::Found found = saving::open_checkpoint(std::filesystem::path(folder / name) / "latest");
+    saving::Manifest manifest = found.manifest;
+    if (score) manifest.metrics["eval/Score"] = *score;
+    manifest.metrics["eval/\x1b[31mred"] = 1;
+    std::ofstream(found.path / saving::Manifest::kFileName) << manifest.to_json();
+    arguments.push_back(folder / name);
+  };
+  add("undefined", std::nan(""));
+  add("middle", 0.5);
+  add("absent", std::nullopt);
+  add("low", -2);
+  add("high", 3);
+  const auto order = [&] {
+    const Answer answer = composer_program(arguments);
+    CHECK_MESSAGE(answer.code == 0, answer.err);
+    CHECK(answer.out.find('\x1b') == std::string::npos);
+    CHECK(answer.says("[31mred"));
+    std::map<std::size_t, std::string> places;
+    for (const char* name : {"undefined", "middle", "absent", "low", "high"}) places[answer.out.find(name)] = name;
+    std::string all;
+    for (const auto& [place, name] : places) all += name + " ";
+    return all;
+  };
+  CHECK(order() == "low middle high undefined absent ");
+  arguments.emplace_back("--reverse");
+  CHECK(order() == "high middle low undefined absent ");
+  CHECK(composer_program({"compare", "--reverse", folder / "low"}).code == 2);
 }
 
 TEST_CASE("compare shows the runs that it can read, and says of the others why not") {
