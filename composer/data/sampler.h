@@ -49,7 +49,8 @@ class Sampler {
   std::int64_t num_batches() const { return batches_; }
   std::int64_t batch_size() const;  // of this rank
   bool is_sliced() const { return options_.world_size > 1; }
-  bool shuffles() const { return options_.shuffle; }
+  // Whether each epoch has the samples 0, 1, 2... in this order.
+  bool in_order() const { return !options_.shuffle && !options_.arrange && !options_.part; }
   bool repeats() const { return options_.weights != nullptr; }  // whether a sample may be in an epoch several times
   // Used if the options set no seed; initially 17. Do not call while other threads use the sampler.
   void set_default_seed(std::uint64_t seed);

@@ -42,7 +42,7 @@ class SeekableLoader final : public Loader {
   std::optional<std::int64_t> batch_size() const override { return sampler_->batch_size(); }
   std::vector<std::int64_t> sample_indices(std::int64_t epoch, std::int64_t batch) const override;
   std::int64_t num_samples() const { return sampler_->num_samples(); }  // over all ranks
-  bool shuffles() const { return sampler_->shuffles(); }
+  bool in_order() const { return sampler_->in_order(); }
 
  private:
   bool is_other_process() const;

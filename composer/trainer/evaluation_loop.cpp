@@ -157,9 +157,9 @@ void EvaluationLoop::evaluate_batch(EvalRun& run, const Feed& feed, EvaluationFo
   run.microbatch.for_each_part(feed, Batch(state.batch), state.device, use, undo);
 }
 
-std::vector<Outputs> EvaluationLoop::predict(Feed feed, bool return_outputs) {
+std::vector<PredictedBatch> EvaluationLoop::predict(Feed feed, bool return_outputs) {
   State& state = needs_.state;
-  std::vector<Outputs> results;
+  std::vector<PredictedBatch> results;
   const Flag now(is_predicting_);
   Session session(needs_, "predict", next_call());
   const EvaluationScope scope(state, feed);
@@ -176,7 +176,7 @@ std::vector<Outputs> EvaluationLoop::predict(Feed feed, bool return_outputs) {
         forward();
       }
       needs_.events.fire(Event::PREDICT_AFTER_FORWARD);
-      if (return_outputs) results.push_back(on_cpu(state.outputs));
+      if (return_outputs) results.push_back(predicted(on_cpu(state.outputs), feed.samples(), feed.sample_indices()));
     } else if (return_outputs) {
       results.emplace_back();
     }

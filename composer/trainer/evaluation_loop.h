@@ -8,6 +8,7 @@
 #include "composer/trainer/evaluation_forward.h"
 #include "composer/trainer/evaluations.h"
 #include "composer/trainer/fit.h"
+#include "composer/trainer/joined_outputs.h"
 
 namespace composer {
 
@@ -50,7 +51,7 @@ class EvaluationLoop {
   // An evaluation that the program or a callback requests. `to_the_end`: signals do not interrupt it.
   void eval(std::vector<EvalRun>& runs, std::int64_t subset_num_batches, bool to_the_end);
   // Returns an entry for each batch, which is empty where this rank has no sample of it.
-  std::vector<Outputs> predict(Feed feed, bool return_outputs);
+  std::vector<PredictedBatch> predict(Feed feed, bool return_outputs);
 
   bool is_evaluating() const { return is_evaluating_; }
   bool is_predicting() const { return is_predicting_; }

@@ -71,7 +71,7 @@ struct Trainer::Impl {
   void finish_fit();
   void abandon_fit();
 
-  std::vector<Outputs> predict(const AnyDataSpec& dataloader, PredictOptions options);  // as EvaluationLoop's
+  std::vector<PredictedBatch> predict(const AnyDataSpec& dataloader, PredictOptions options);  // as EvaluationLoop's
 
   // trainer.cpp: how it is made, and how it ends
   void close();

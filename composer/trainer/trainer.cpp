@@ -35,6 +35,11 @@
 namespace composer {
 namespace {
 
+bool has_own_order(const AnyDataSpec& dataloader) {
+  const auto* loader = dynamic_cast<const data::detail::SeekableLoader*>(dataloader.dataloader.get());
+  return loader && !loader->in_order();
+}
+
 std::string name_of_run(const std::string& given) {
   if (!given.empty()) return given;
   for (const char* variable : {"COMPOSER_RUN_NAME", "RUN_NAME"})
@@ -340,25 +345,32 @@ void Trainer::eval(EvalOptions options) {
 }
 
 std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOptions options) {
-  std::vector<Outputs> outputs = impl().predict(dataloader, options);
-  std::erase_if(outputs, [](const Outputs& one) { return one.empty(); });
+  if (options.return_outputs && has_own_order(dataloader))
+    warn(
+        "predict: the loader gives the samples in another order than that of the data, because of shuffle, lengths or "
+        "num_canonical_nodes, and so are the outputs; predict_all() returns rows in the order of the data");
+  std::vector<Outputs> outputs;
+  for (PredictedBatch& batch : impl().predict(dataloader, options))
+    if (!batch.outputs.empty()) outputs.push_back(std::move(batch.outputs));
   return outputs;
 }
 
 Outputs Trainer::predict_all(const AnyDataSpec& dataloader, std::int64_t subset_num_batches) {
   Impl& trainer = impl();
-  std::vector<Outputs> outputs = trainer.predict(dataloader, {.subset_num_batches = subset_num_batches});
-  return trainer.guard.run([&] { return joined_outputs(trainer.ranks, std::move(outputs)); });
+  std::vector<PredictedBatch> batches = trainer.predict(dataloader, {.subset_num_batches = subset_num_batches});
+  JoinedOutputs joined = trainer.guard.run([&] { return joined_outputs(trainer.ranks, std::move(batches)); });
+  if (!joined.in_data_order && has_own_order(dataloader))
+    warn(
+        "predict_all: the loader did not give each sample once, so the rows are in its order, which is another one "
+        "than that of the data; set shuffle = false, without lengths or num_canonical_nodes");
+  return std::move(joined.outputs);
 }
 
-std::vector<Outputs> Trainer::Impl::predict(const AnyDataSpec& dataloader, PredictOptions options) {
+std::vector<PredictedBatch> Trainer::Impl::predict(const AnyDataSpec& dataloader, PredictOptions options) {
   guard.require_open("predict()");
   if (evaluation_loop.is_predicting()) throw ConfigError("Trainer: predict() inside of a prediction");
   calls.require_no_trial("predict()");
   if (!dataloader) throw ConfigError("predict: a dataloader is required");
-  const auto* loader = dynamic_cast<const data::detail::SeekableLoader*>(dataloader.dataloader.get());
-  if (options.return_outputs && loader && loader->shuffles())
-    warn("predict: the loader shuffles, so the outputs are in another order than its samples; set shuffle = false");
   Feed feed = ranks.feed(dataloader, "predict", options.subset_num_batches);
   check_same_prediction(ranks, feed);
   return guard.run([&] { return evaluation_loop.predict(std::move(feed), options.return_outputs); });
@@ -399,7 +411,9 @@ std::string Trainer::restore_best() {
       throw ConfigError("restore_best: ", algorithm.name,
                         " evaluates weights of its own, and the checkpoint's value is theirs: `composer convert ", path,
                         " best.safetensors --averages` writes them, and load_weights() reads them");
+  const std::string loaded_from = trainer.resumption.loaded_from;
   trainer.state.run->load({.path = path, .weights_only = true});
+  trainer.resumption.loaded_from = loaded_from;  // the run has not begun there
   return path;
 }
 const std::string& Trainer::resumed_from() const { return impl().resumption.loaded_from; }

@@ -217,8 +217,8 @@ class COMPOSER_EXPORT Trainer {
 
   void eval(EvalOptions options = {});  // results are in state().metrics
   std::vector<Outputs> predict(const AnyDataSpec& dataloader, PredictOptions options = {});  // tensors on the CPU
-  // Like predict(), but returns one row for each sample, in the order of the loader, and on all ranks those of all.
-  // Throws RunError, with a DataError in it, if the rows of an output differ in shape.
+  // Like predict(), but returns one row for each sample, in the order of the data where the loader tells it, on all ranks.
+  // Throws RunError, with a DataError in it, if an output has no row for each, or rows that differ in shape.
   Outputs predict_all(const AnyDataSpec& dataloader, std::int64_t subset_num_batches = -1);
   // Calls `act` while the model has the weights that an algorithm returns for this use, or the trained weights if none
   // does. Afterwards, also after an exception, the model has the trained weights.

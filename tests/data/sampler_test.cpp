@@ -1,5 +1,6 @@
 #include "composer/data/sampler.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -7,6 +8,16 @@
 
 namespace composer::data::detail::sampler_test {
 namespace {
+
+TEST_CASE("A sampler is in order only if it neither shuffles nor arranges, and takes no parts of another order") {
+  const SamplerOptions plain{.who = "test", .samples = 10, .batch_size = 2, .shuffle = false};
+  CHECK(Sampler(plain).in_order());
+  SamplerOptions shuffled = plain, arranged = plain, parts = plain;
+  shuffled.shuffle = true;
+  arranged.arrange = [](auto& order, std::uint64_t, std::int64_t) { std::ranges::reverse(order); };
+  parts.part = [](std::uint64_t, std::int64_t, std::int64_t, std::int64_t) { return Sampler::Order{}; };
+  for (const SamplerOptions& other : {shuffled, arranged, parts}) CHECK_FALSE(Sampler(other).in_order());
+}
 
 TEST_CASE("Readers at different epochs share a sampler without an epoch being shuffled again for each batch") {
   for (const std::int64_t readers : {1, 2, 3, 5, 8}) {

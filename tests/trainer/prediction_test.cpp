@@ -1,4 +1,7 @@
+#include <ATen/ATen.h>
+
 #include "composer/core/error.h"
+#include "composer/data/join_batches.h"
 #include "composer/data/map_style.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
@@ -89,7 +92,8 @@ TEST_CASE("Outputs in another order than the samples are told, and no others") {
   const auto warned = [&](const std::shared_ptr<Loader>& loader, const PredictOptions& how) {
     const Warnings warnings;
     trainer.predict(loader, how);
-    for (const std::string& text : warnings.texts) CHECK(text.find("the loader shuffles") != std::string::npos);
+    for (const std::string& text : warnings.texts)
+      CHECK(text.find("in another order than that of the data") != std::string::npos);
     return warnings.texts.size();
   };
   const auto by_index = [](bool shuffle) {
@@ -105,6 +109,66 @@ TEST_CASE("Outputs in another order than the samples are told, and no others") {
     CHECK(warned(by_index(shuffle), {}) == shuffle);
     CHECK(warned(loader, {.return_outputs = false}) == 0);
   }
+}
+
+TEST_CASE("predict_all returns the rows in the order of the data, whatever order the loader has, on all ranks") {
+  const Batch all = tiny_data(13);
+  const at::Tensor lengths = at::tensor({5, 3, 9, 1, 4, 2, 8, 7, 6, 5, 5, 0, 3});
+  const data::SampleSource source{.size = 13, .get = [all](std::int64_t i, RandomStream) {
+                                    return data::Sample{{"input", all["input"][i]}};
+                                  }};
+  const auto loader_of = [&](const std::string& kind) -> std::shared_ptr<Loader> {
+    if (kind == "shuffled") return data::in_memory(all, {.batch_size = 4});
+    if (kind == "joined") return data::join_batches(data::in_memory(all, {.batch_size = 2}), 3);
+    return data::map_style(source, {.batch_size = 4, .shuffle = kind == "buckets", .lengths = lengths});
+  };
+  const at::Tensor expected = Trainer(tiny_options()).predict_all(tiny_loader(13, 4)).only();
+  for (const std::string kind : {"shuffled", "joined", "buckets", "sorted"})
+    for (const int ranks : {1, 2, 3}) {
+      CAPTURE(kind);
+      CAPTURE(ranks);
+      const auto rows = dist::test::results_in_ranks(ranks, [&](const std::shared_ptr<dist::World>& world) {
+        TrainerOptions options = tiny_options();
+        options.world = world;
+        Trainer trainer(std::move(options));
+        return trainer.predict_all(loader_of(kind)).only();
+      });
+      for (const at::Tensor& one : rows) CHECK(one.allclose(expected, 1e-5, 1e-6));
+    }
+  Trainer trainer(tiny_options());
+  const auto warned = [&](const std::shared_ptr<Loader>& loader, std::int64_t subset) {
+    const Warnings warnings;
+    trainer.predict_all(loader, subset);
+    return warnings.say("predict_all: the loader did not give each sample once") ? 1 : warnings.texts.size() * 10;
+  };
+  CHECK(warned(loader_of("shuffled"), -1) == 0);
+  CHECK(warned(loader_of("sorted"), -1) == 0);
+  CHECK(warned(loader_of("shuffled"), 2) == 1);
+  CHECK(warned(loader_of("sorted"), 2) == 1);
+  CHECK(warned(tiny_loader(13, 4), 2) == 0);
+  CHECK(warned(data::in_memory(all, {.batch_size = 4, .weights = at::ones({13})}), -1) == 1);
+  const Warnings warnings;
+  trainer.predict(loader_of("sorted"));
+  CHECK(warnings.say("predict: the loader gives the samples in another order"));
+}
+
+TEST_CASE("predict_all refuses outputs whose first dimension is not that of the samples, with both numbers") {
+  struct TimeFirst final : Model {
+    TimeFirst() { register_parameter("weight", at::ones({1})); }
+    Outputs forward(const Batch& batch) override {  // [T, N, 2]
+      return at::stack({batch["input"].t(), batch["input"].t()}, -1);
+    }
+    Losses loss(const Outputs& outputs, const Batch&) override { return outputs.only().sum(); }
+  };
+  TrainerOptions options = tiny_options();
+  options.model = std::make_shared<TimeFirst>();
+  options.optimizer = {};
+  options.max_duration = std::nullopt;
+  options.train_dataloader = {};
+  Trainer trainer(std::move(options));
+  const std::string error = error_of([&] { trainer.predict_all(tiny_loader(12, 6)); });
+  CAPTURE(error);
+  CHECK(error.find("the shape [4, 6, 2] for a batch of 6 samples") != std::string::npos);
 }
 
 TEST_CASE("Prediction in the middle of an epoch changes nothing in training") {

@@ -209,15 +209,18 @@ std::shared_ptr<Loader> streaming(const StreamingDataset& dataset, StreamingLoad
                                                                    .shuffle = options.shuffle,
                                                                    .block_size = options.shuffle_block_size,
                                                                    .nodes = options.num_canonical_nodes});
-  auto sampler = std::make_shared<detail::Sampler>(
-      detail::SamplerOptions{.who = "streaming",
-                             .samples = data->size(),
-                             .batch_size = options.batch_size,
-                             .shuffle = options.shuffle,
-                             .seed = options.seed,
-                             .drop_last = options.drop_last,
-                             .part = [order](std::uint64_t seed, std::int64_t epoch, std::int64_t from,
-                                             std::int64_t count) { return order->part(seed, epoch, from, count); }});
+  decltype(detail::SamplerOptions::part) part;  // not for an order that is that of the samples
+  if (options.shuffle || options.num_canonical_nodes > 1)
+    part = [order](std::uint64_t seed, std::int64_t epoch, std::int64_t from, std::int64_t count) {
+      return order->part(seed, epoch, from, count);
+    };
+  auto sampler = std::make_shared<detail::Sampler>(detail::SamplerOptions{.who = "streaming",
+                                                                          .samples = data->size(),
+                                                                          .batch_size = options.batch_size,
+                                                                          .shuffle = options.shuffle,
+                                                                          .seed = options.seed,
+                                                                          .drop_last = options.drop_last,
+                                                                          .part = std::move(part)});
   // Unset: as much as is mixed, so that the shards of the next block arrive while this one is read.
   const std::int64_t ahead =
       options.predownload.value_or(std::max(8 * options.batch_size, options.shuffle ? options.shuffle_block_size : 0)) /
