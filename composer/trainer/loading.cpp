@@ -237,7 +237,7 @@ void RunLoader::load(const LoadOptions& from, const std::vector<Rename>& rename)
     }
     if (!loaded.weights_only) run_state.load(loaded.state, loaded.path, StateVisitor::Of::ANOTHER);
   });
-  if (options.seed && state.seed != *options.seed)
+  if (!loaded.weights_only && options.seed && state.seed != *options.seed)
     warn(join("load_path: the run goes on with the seed of ", loaded.path, ", ", state.seed,
               ", and not with .seed = ", *options.seed, "; set load_weights_only to begin a run of its own"));
   resumption.loaded_from = loaded.path;

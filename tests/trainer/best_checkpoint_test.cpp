@@ -154,6 +154,28 @@ TEST_CASE("restore_best puts the weights of the best checkpoint into the model, 
   }
 }
 
+TEST_CASE("restore_best leaves resumed_from() and says nothing of seeds in a run that has begun from another one") {
+  const Runs first({{4, 0.1}, {8, 0.1}, {12, 0.1}, {16, 0.1}});
+  TrainerOptions options = first.options();
+  options.seed = 1;
+  Trainer(std::move(options)).fit();
+  const Runs runs({{20, 0.9}, {24, 0.2}, {28, 0.1}, {32, 0.1}});
+  options = runs.options();
+  options.seed = 2;
+  options.max_duration = "8ep";
+  options.load_path = first.folder / "ck/latest";
+  const Warnings begins;
+  Trainer trainer(std::move(options));
+  CHECK(begins.say("load_path: the run goes on with the seed of"));
+  trainer.fit();
+  const std::string resumed_from = trainer.resumed_from();
+  CHECK(resumed_from.find(std::string(first.folder / "ck")) == 0);
+  const Warnings warnings;
+  CHECK(name_of(trainer.restore_best()) == "ep5-ba20");
+  CHECK(warnings.texts.empty());
+  CHECK(trainer.resumed_from() == resumed_from);
+}
+
 TEST_CASE("restore_best says what is missing, and refuses weights that were not those evaluated") {
   Trainer none(tiny_options());
   CHECK_THROWS_WITH_AS(none.restore_best(), doctest::Contains("there is no best checkpoint"), ConfigError);
