@@ -217,7 +217,7 @@ class COMPOSER_EXPORT Trainer {
 
   void eval(EvalOptions options = {});  // results are in state().metrics
   std::vector<Outputs> predict(const AnyDataSpec& dataloader, PredictOptions options = {});  // tensors on the CPU
-  // Like predict(), but returns one row for each sample, in the order of the data where the loader tells it, on all ranks.
+  // Like predict(), but returns one row for each sample, on all ranks, in the order of the data if the loader tells it.
   // Throws RunError, with a DataError in it, if an output has no row for each, or rows that differ in shape.
   Outputs predict_all(const AnyDataSpec& dataloader, std::int64_t subset_num_batches = -1);
   // Calls `act` while the model has the weights that an algorithm returns for this use, or the trained weights if none
