@@ -37,8 +37,8 @@ class PlainFile final : public ByteStream {
   std::uint64_t size_ = 0;
 };
 
-// Reads one or more gzip members that fill the file: gzip writes one, and concatenated files have several. zlib
-// verifies the checksum at the end of each member.
+// Reads one or more gzip members that fill the file: gzip writes one, and concatenated files have several. Zeros may
+// follow, which tapes and blocks of devices are filled up with. zlib verifies the checksum at the end of each member.
 class GzipFile final : public ByteStream {
  public:
   explicit GzipFile(const fs::path& file) : file_(file), compressed_(file), buffer_(1 << 16) {
@@ -68,15 +68,29 @@ class GzipFile final : public ByteStream {
     if (!refill()) throw DataError(file_.string(), ": the file is cut off: its gzip data has no end");
     const int code = inflate(&stream_, Z_NO_FLUSH);
     if (code == Z_STREAM_END) {
-      ended_ = !refill();
+      ended_ = !refill() || are_zeros_left();
       constexpr Bytef kMagic = 0x1f;  // the first byte of another member
-      if (!ended_ && *stream_.next_in != kMagic)
-        throw DataError(file_.string(), ": there are more bytes after the end of its gzip data");
+      if (!ended_ && *stream_.next_in != kMagic) fail_of_rest();
       if (!ended_) inflateReset(&stream_);
     } else if (code != Z_OK && code != Z_BUF_ERROR) {
       throw DataError(file_.string(), ": not gzip data, or damaged: ", stream_.msg ? stream_.msg : zError(code),
                       "; if it is not compressed, remove .gz from its name");
     }
+  }
+
+  // Whether the rest of the file, of which a byte is there, is zeros. If it begins with one, it is read.
+  bool are_zeros_left() {
+    if (*stream_.next_in != 0) return false;
+    while (refill() && *stream_.next_in == 0) {
+      ++stream_.next_in;
+      --stream_.avail_in;
+    }
+    if (stream_.avail_in > 0) fail_of_rest();
+    return true;
+  }
+
+  [[noreturn]] void fail_of_rest() const {
+    throw DataError(file_.string(), ": there are more bytes after the end of its gzip data");
   }
 
   // Returns false at the end of the file.

@@ -43,6 +43,8 @@ TEST_CASE("An idx file gives its array, plain and compressed") {
   CHECK(read_idx(folder / "x").equal(kExpected));
   CHECK(read_idx(folder / "x.gz").equal(kExpected));
   const Bytes bytes = idx({2, 3, 2}, kElements);
+  write(folder / "zeros.gz", gzip(idx({2, 3, 2}, kElements)) + std::string(100000, '\0'));
+  CHECK(read_idx(folder / "zeros.gz").equal(kExpected));
   write(folder / "joined.gz", gzip(bytes.substr(0, 20)) + gzip("") + gzip(bytes.substr(20)));
   CHECK(read_idx(folder / "joined.gz").equal(kExpected));
 }
@@ -63,6 +65,7 @@ TEST_CASE("Each kind of damage is told") {
   refuse(gzip(idx({100}, "abc")), "cut off: expected 100 bytes of data, found 3", "x.gz");
   refuse(gzip(idx({3}, "abcd")), "expected 3 bytes of data, found more", "x.gz");
   refuse(gzip(idx({3}, "abc")) + "more", "more bytes after the end of its gzip data", "x.gz");
+  refuse(gzip(idx({3}, "abc")) + std::string(70000, '\0') + "more", "more bytes after the end of its gzip", "x.gz");
   refuse(gzip(idx({3}, "abc")) + gzip("d"), "expected 3 bytes of data, found more", "x.gz");
   refuse(gzip(idx({3}, "abc")) + gzip("").substr(0, 12), "its gzip data has no end", "x.gz");
   refuse(idx({12}, kElements), "not gzip data", "x.gz");
