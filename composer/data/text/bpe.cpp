@@ -14,7 +14,6 @@
 namespace composer::data::detail {
 namespace {
 
-constexpr std::size_t kLongestToken = 1024;     // bytes; a token of tiktoken has 128
 constexpr std::size_t kLongestPart = 16 << 20;  // merging needs 40 times as much memory
 constexpr std::size_t kFew = 128;
 constexpr std::int32_t kNoRank = std::numeric_limits<std::int32_t>::max();
@@ -61,8 +60,8 @@ void Bpe::check_tokens(std::string_view name) {
   for (std::size_t i = 0; i < parts_.tokens.size(); ++i) {
     const std::string& token = parts_.tokens[i];
     if (token.empty()) continue;
-    if (token.size() > kLongestToken)
-      throw DataError(name, ": token ", i, " has ", token.size(), " bytes, and ", kLongestToken, " are allowed");
+    if (token.size() > kLongestBpeToken)
+      throw DataError(name, ": token ", i, " has ", token.size(), " bytes, and ", kLongestBpeToken, " are allowed");
     const auto [found, is_new] = by_bytes_.emplace(token, static_cast<std::int32_t>(i));
     if (!is_new) throw DataError(name, ": tokens ", found->second, " and ", i, " have the same bytes");
   }
@@ -170,7 +169,7 @@ void Bpe::add_whole() {
 // Returns -1 if there is none.
 std::int32_t Bpe::find_whole(std::string_view text, std::size_t from, std::size_t length) const {
   if (length > 16) {
-    if (length > kLongestToken) return -1;
+    if (length > kLongestBpeToken) return -1;
     const auto found = long_.find(text.substr(from, length));
     return found == long_.end() ? -1 : found->second;
   }

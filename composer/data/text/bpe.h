@@ -6,11 +6,17 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "composer/data/text/split_rule.h"
 
 namespace composer::data::detail {
+
+constexpr std::size_t kLongestBpeToken = 1024;  // bytes; a token of tiktoken has 128
+
+// By the names that options and files have for them.
+constexpr std::pair<const char*, SplitRule> kSplitRules[] = {{"gpt2", SplitRule::GPT2}, {"cl100k", SplitRule::CL100K}};
 
 // A byte-pair encoding as files describe it.
 struct BpeParts {
@@ -22,7 +28,7 @@ struct BpeParts {
   // Without merges: two tokens are merged if both together are a token, and that of the lowest number is made first.
   bool by_rank = false;
   std::map<std::string, std::int64_t> special = {};  // tokens that merging does not make
-  SplitRule split = SplitRule::GPT2;
+  SplitRule split = SplitRule::GPT2;                 // also of files that do not say it
 };
 
 // Reads the files of GPT-2: vocab.json (encoder.json) and merges.txt (vocab.bpe). Names are those of the files, for
@@ -32,13 +38,15 @@ BpeParts read_gpt2_bpe(std::string_view vocabulary, std::string_view vocabulary_
 // Reads a file of tiktoken: lines of a token in base64 and its number.
 BpeParts read_tiktoken_bpe(std::string_view text, std::string_view name);
 std::string vocabulary_json(const BpeParts& parts);
-std::string merges_text(const BpeParts& parts);  // throws ConfigError for parts without merges
+// Its first line tells what the format of GPT-2 has no place for: the rule that divides text, and special tokens. Other
+// programs take it for a comment. Throws ConfigError for parts without merges.
+std::string merges_text(const BpeParts& parts);
 
 // The 256 bytes as tokens, in the order of GPT-2's vocabulary.
 std::vector<std::string> byte_tokens();
 
 // Merges the most frequent pair until there are `size` tokens, or no pair is found `least` times. Of pairs that are
-// equally frequent, that of the lower numbers is first.
+// equally frequent, that of the lower numbers is first. Pairs of more than kLongestBpeToken bytes stay apart.
 BpeParts train_bpe(std::string_view text, std::int64_t size, std::int64_t least, SplitRule split);
 
 // Encodes and decodes. Thread-safe.

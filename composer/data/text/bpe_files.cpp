@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <optional>
 #include <unordered_map>
 
@@ -10,6 +12,8 @@
 
 namespace composer::data::detail {
 namespace {
+
+constexpr std::string_view kEndOfText = "<|endoftext|>";
 
 // In the files of GPT-2 each byte is written as a character that can be seen: those of Latin-1 that can be seen as
 // themselves, and the others, in their order, as the characters from U+0100 on.
@@ -105,7 +109,7 @@ std::vector<std::string> read_vocabulary(std::string_view text, std::string_view
                         "character stands for a byte");
       largest = std::max(largest, number);
       entries.push_back({*bytes, number});
-      if (key == "<|endoftext|>") parts.special[key] = number;
+      if (key == kEndOfText) parts.special[key] = number;
     }
     json.end();
   } catch (const CheckpointError& error) {
@@ -123,6 +127,51 @@ std::vector<std::string> read_vocabulary(std::string_view text, std::string_view
     token = std::move(entry.bytes);
   }
   return tokens;
+}
+
+// What save() has added to the first line of merges.txt.
+constexpr std::string_view kVersion = "#version: 0.2", kSettings = " - composer ";
+
+std::string settings_text(const BpeParts& parts) {
+  const bool is_plain = parts.split == SplitRule::GPT2 &&
+                        std::ranges::all_of(parts.special, [](const auto& item) { return item.first == kEndOfText; });
+  if (is_plain) return "";  // as GPT-2's own files are
+  std::string special;
+  for (const auto& [token, number] : parts.special)
+    special += join(special.empty() ? "" : ", ", formats::json_quoted(written(token)), ": ", number);
+  for (const auto& [name, rule] : kSplitRules)
+    if (rule == parts.split)
+      return join(kSettings, R"({"split": )", formats::json_quoted(name), R"(, "special_tokens": {)", special, "}}");
+  return "";
+}
+
+void read_settings(std::string_view text, std::string_view name, BpeParts& parts) {
+  try {
+    formats::JsonReader json(text, name);
+    json.begin_object();
+    for (std::string key; json.next_key(key);) {
+      if (key == "split") {
+        const std::string split = json.string();
+        const auto* const rule =
+            std::ranges::find_if(kSplitRules, [&](const auto& known) { return known.first == split; });
+        if (rule == std::end(kSplitRules)) json.fail("the rule of \"split\" is unknown; gpt2 and cl100k are known");
+        parts.split = rule->second;
+      } else if (key == "special_tokens") {
+        json.begin_object();
+        for (std::string token; json.next_key(token);) {
+          const std::int64_t number = json.integer();
+          const std::optional<std::string> bytes = bytes_written(token);
+          if (!bytes) json.fail("a special token has a character that stands for no byte");
+          parts.special[*bytes] = number;
+        }
+      } else {
+        json.fail("expected \"split\" or \"special_tokens\"");
+      }
+    }
+    json.end();
+  } catch (const CheckpointError& error) {
+    throw DataError(error.what());
+  }
 }
 
 // Adds the bytes. Returns false unless the text is base64 with padding.
@@ -168,6 +217,9 @@ BpeParts read_gpt2_bpe(std::string_view vocabulary, std::string_view vocabulary_
   std::unordered_map<std::uint64_t, std::int64_t> seen;  // the line of each pair
   std::string_view line;
   for (TextLines lines(merges); lines.next(line);) {
+    if (lines.number() == 1)
+      if (const std::size_t at = line.find(kSettings); line.starts_with(kVersion) && at != std::string_view::npos)
+        read_settings(line.substr(at + kSettings.size()), merges_name, parts);
     if (line.empty() || line.starts_with("#version")) continue;
     const auto fail = [&](const auto&... what) {
       throw DataError(merges_name, ": line ", lines.number(), ": ", what..., ", found \"", formats::shown(line), '"');
@@ -237,7 +289,7 @@ std::string merges_text(const BpeParts& parts) {
   if (parts.by_rank)
     throw ConfigError("BpeTokenizer: an encoding of tiktoken's ranks has no merges, so it cannot be saved in GPT-2's ",
                       "files");
-  std::string text = "#version: 0.2\n";
+  std::string text = join(kVersion, settings_text(parts), '\n');
   for (const auto [left, right, merged] : parts.merges)
     text += written(parts.tokens[static_cast<std::size_t>(left)]) + ' ' +
             written(parts.tokens[static_cast<std::size_t>(right)]) + '\n';

@@ -19,11 +19,10 @@ namespace {
 using detail::BpeParts;
 
 constexpr std::uint64_t kLongestVocabulary = 256 << 20;  // bytes
-constexpr std::pair<const char*, SplitRule> kSplitRules[] = {{"gpt2", SplitRule::GPT2}, {"cl100k", SplitRule::CL100K}};
 
 std::vector<Option<BpeOptions>> bpe_options() {
   using O = BpeOptions;
-  return all_options(option("split", &O::split, kSplitRules),
+  return all_options(option("split", &O::split, detail::kSplitRules),
                      part("special_tokens", &O::special_tokens, "numbers by name"),
                      option("special_in_text", &O::special_in_text));
 }
@@ -31,8 +30,8 @@ std::vector<Option<BpeOptions>> bpe_options() {
 std::vector<Option<BpeTrainOptions>> bpe_train_options() {
   using O = BpeTrainOptions;
   return all_options(option("size", &O::size).from_to(256, 1 << 24),
-                     option("min_frequency", &O::min_frequency).at_least(1), option("split", &O::split, kSplitRules),
-                     option("special_tokens", &O::special_tokens));
+                     option("min_frequency", &O::min_frequency).at_least(1),
+                     option("split", &O::split, detail::kSplitRules), option("special_tokens", &O::special_tokens));
 }
 
 std::string whole_vocabulary(const std::filesystem::path& path) {
@@ -77,7 +76,7 @@ BpeTokenizer::BpeTokenizer(BpeParts parts, const std::string& name, BpeOptions o
 }
 
 void BpeTokenizer::put(BpeParts parts, const std::string& name, const BpeOptions& options) {
-  parts.split = options.split;
+  if (options.split != SplitRule::GPT2) parts.split = options.split;
   for (const auto& [text, number] : options.special_tokens) parts.special[text] = number;
   bpe_ = std::make_shared<const detail::Bpe>(std::move(parts), name);
   special_in_text_ = options.special_in_text;
@@ -141,6 +140,13 @@ std::size_t BpeTokenizer::last_border(std::string_view text) const {
   return detail::last_border(bpe().parts().split, text);
 }
 
+std::optional<std::int64_t> BpeTokenizer::end_of_text() const {
+  const auto& special = bpe().parts().special;
+  const auto found = special.find("<|endoftext|>");
+  if (found == special.end()) return {};
+  return found->second;
+}
+
 void BpeTokenizer::visit_state(StateVisitor& visit) {
   BpeParts parts = visit.is_loading() ? BpeParts() : bpe().parts();
   std::string all;
@@ -177,9 +183,15 @@ void BpeTokenizer::visit_state(StateVisitor& visit) {
     left -= length;
   }
   const auto numbers = int_span(merge_tensor, visit.path());
+  if (numbers.size() % 3 != 0)
+    throw CheckpointError(visit.path(), ": expected three numbers for each merge, found ", numbers.size());
   for (std::size_t i = 0; i + 2 < numbers.size(); i += 3)
     parts.merges.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
-  bpe_ = std::make_shared<const detail::Bpe>(std::move(parts), visit.path());
+  try {
+    bpe_ = std::make_shared<const detail::Bpe>(std::move(parts), visit.path());
+  } catch (const DataError& error) {
+    throw CheckpointError(error.what());
+  }
 }
 
 }  // namespace composer::data

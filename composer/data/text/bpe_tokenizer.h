@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,7 +22,7 @@ struct BpeParts;
 }  // namespace detail
 
 struct BpeOptions {
-  SplitRule split = SplitRule::GPT2;
+  SplitRule split = SplitRule::GPT2;  // GPT2: that which save() has written into merges.txt, if it has
   // Tokens that are no text, with their numbers. "<|endoftext|>" of a vocab.json is one without being named here.
   std::map<std::string, std::int64_t> special_tokens = {};
   bool special_in_text = false;  // whether a special token that a text spells is encoded as this token, not as text
@@ -48,7 +49,8 @@ class COMPOSER_EXPORT BpeTokenizer final : public Tokenizer {
   static BpeTokenizer train(std::string_view text, BpeTrainOptions options);
   ~BpeTokenizer() override;
 
-  // Writes vocab.json and merges.txt into the folder, which other programs read, too.
+  // Writes vocab.json and merges.txt into the folder, which other programs read, too. The first line of merges.txt
+  // tells the split and the special tokens to the constructor.
   void save(const std::filesystem::path& folder) const;
   // The number of a token, special or not. Throws ConfigError if there is none.
   std::int64_t token(std::string_view text) const;
@@ -58,6 +60,7 @@ class COMPOSER_EXPORT BpeTokenizer final : public Tokenizer {
   void append(std::string_view text, std::vector<std::int64_t>& tokens) const override;
   std::string decode(std::span<const std::int64_t> tokens) const override;
   std::size_t last_border(std::string_view text) const override;
+  std::optional<std::int64_t> end_of_text() const override;  // "<|endoftext|>", if it is a special token
   void visit_state(StateVisitor& visit) override;
 
  private:

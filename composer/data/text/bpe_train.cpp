@@ -28,7 +28,7 @@ class BpeTrainer {
       const Candidate best = queue_.top();
       queue_.pop();
       const auto found = pairs_.find(best.key);
-      if (found == pairs_.end()) continue;
+      if (found == pairs_.end() || length_of(best.key) > kLongestBpeToken) continue;
       if (found->second.count != best.count) {  // it has become rarer since
         if (found->second.count > 0) queue_.push({found->second.count, best.key});
         continue;
@@ -80,6 +80,11 @@ class BpeTrainer {
     if (by < 0) return;
     if (pair.words.empty() || pair.words.back() != word) pair.words.push_back(word);
     changed_.push_back(key);
+  }
+
+  std::size_t length_of(std::uint64_t key) const {  // in bytes, of both tokens together
+    return parts_.tokens[static_cast<std::size_t>(key >> 32)].size() +
+           parts_.tokens[static_cast<std::size_t>(key & 0xffffffff)].size();
   }
 
   void merge(std::uint64_t key) {

@@ -11,7 +11,9 @@ constexpr std::size_t kPartBytes = 1 << 18;
 
 }  // namespace
 
-std::vector<std::vector<std::int64_t>> encode_parts(const Tokenizer& tokenizer, std::string_view text) {
+std::vector<std::vector<std::int64_t>> encode_parts(const Tokenizer& tokenizer, std::string_view text,
+                                                    std::uint64_t from) {
+  const char* const begin = text.data();
   std::vector<std::string_view> parts;
   while (text.size() > kPartBytes) {
     std::size_t end = 0;
@@ -28,8 +30,13 @@ std::vector<std::vector<std::int64_t>> encode_parts(const Tokenizer& tokenizer, 
   parallel_for(0, static_cast<std::int64_t>(parts.size()), 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
       std::vector<std::int64_t>& to = tokens[static_cast<std::size_t>(i)];
-      to.reserve(parts[static_cast<std::size_t>(i)].size() / 3);
-      tokenizer.append(parts[static_cast<std::size_t>(i)], to);
+      const std::string_view part = parts[static_cast<std::size_t>(i)];
+      to.reserve(part.size() / 3);
+      try {
+        tokenizer.append(part, to);
+      } catch (const TextError& error) {
+        throw error.in_text(from + static_cast<std::uint64_t>(part.data() - begin));
+      }
     }
   });
   return tokens;

@@ -37,13 +37,23 @@ std::shared_ptr<Tokenizer> new_tokenizer(const std::string& name, const std::str
 std::string_view utf8_character(std::string_view text, std::size_t at) {
   const std::size_t length = util::utf8_length(text.substr(at, 4));
   if (length == 0)
-    throw DataError("CharTokenizer: byte ", at, " of the text is not UTF-8; use ByteTokenizer or BpeTokenizer for it");
+    throw detail::TextError("CharTokenizer: byte ", at,
+                            " of the text is not UTF-8; use ByteTokenizer or BpeTokenizer for it");
   return text.substr(at, length);
+}
+
+// The bytes of a character as one number.
+std::uint32_t number_of(std::string_view character) {
+  std::uint32_t number = 0;
+  for (const char c : character) number = number << 8 | static_cast<unsigned char>(c);
+  return number;
 }
 
 }  // namespace
 
 Tokenizer::~Tokenizer() = default;
+
+std::optional<std::int64_t> Tokenizer::end_of_text() const { return {}; }
 
 std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int64_t> tokens;
@@ -99,7 +109,7 @@ void CharTokenizer::fit(std::string_view text, const std::string& unknown) {
     if (character.size() == 1) {
       ascii_[static_cast<std::size_t>(character[0])] = static_cast<std::int64_t>(i);
     } else {
-      wide_[character] = static_cast<std::int64_t>(i);
+      wide_[number_of(character)] = static_cast<std::int64_t>(i);
     }
     if (character == unknown) unknown_ = static_cast<std::int64_t>(i);
   }
@@ -111,13 +121,14 @@ void CharTokenizer::append(std::string_view text, std::vector<std::int64_t>& tok
     std::int64_t token = -1;
     if (character.size() == 1) {
       token = ascii_[static_cast<std::size_t>(character[0])];
-    } else if (const auto found = wide_.find(character); found != wide_.end()) {
+    } else if (const auto found = wide_.find(number_of(character)); found != wide_.end()) {
       token = found->second;
     }
     if (token < 0) token = unknown_;
     if (token < 0)
-      throw DataError("CharTokenizer: \"", character, "\" at byte ", at, " is not in the vocabulary of ",
-                      characters_.size(), " characters; fit it on all of the text, or set unknown");
+      throw detail::TextError(join("CharTokenizer: \"", character, "\" at byte "), at,
+                              join(" is not in the vocabulary of ", characters_.size(),
+                                   " characters; fit it on all of the text, or set unknown"));
     tokens.push_back(token);
     at += character.size();
   }
@@ -147,9 +158,13 @@ void CharTokenizer::visit_state(StateVisitor& visit) {
   visit("characters", text);
   visit("unknown", unknown);
   if (!visit.is_loading()) return;
-  check(CharTokenizerOptions{unknown}, char_tokenizer_options(), visit.path() + ": ", "");
-  unknown_ = -1;
-  fit(text, unknown);
+  try {
+    check(CharTokenizerOptions{unknown}, char_tokenizer_options(), "", "");
+    unknown_ = -1;
+    fit(text, unknown);
+  } catch (const Error& error) {
+    throw CheckpointError(visit.path(), ": ", error.what());
+  }
 }
 
 Tokens::Tokens(std::shared_ptr<Tokenizer> tokenizer, std::int64_t max_length, std::int64_t pad)

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ class COMPOSER_EXPORT Tokenizer {
   // The last place at which the text may be divided, so that its parts have the tokens of the whole, whatever follows;
   // 0 if there is none.
   virtual std::size_t last_border(std::string_view text) const = 0;
+  // The token that ends a text, if it has one: models::generate() stops at it.
+  virtual std::optional<std::int64_t> end_of_text() const;
   virtual void visit_state(StateVisitor& visit) = 0;
 
   std::vector<std::int64_t> encode(std::string_view text) const;
@@ -69,7 +72,7 @@ class COMPOSER_EXPORT CharTokenizer final : public Tokenizer {
   void fit(std::string_view text, const std::string& unknown);
 
   std::vector<std::string> characters_;
-  std::unordered_map<std::string_view, std::int64_t> wide_;  // by characters of several bytes; views of characters_
+  std::unordered_map<std::uint32_t, std::int64_t> wide_;  // by the bytes of characters that have several
   std::vector<std::int64_t> ascii_ = std::vector<std::int64_t>(128, -1);
   std::int64_t unknown_ = -1;
 };

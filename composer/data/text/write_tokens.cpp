@@ -93,8 +93,8 @@ std::int64_t write_tokens(const std::filesystem::path& path, const Tokenizer& to
     throw ConfigError("write_tokens: end_of_text must be from 0 to ", tokenizer.size() - 1, ", got ",
                       *options.end_of_text);
   TokenWriter writer(path, options.dtype);
-  const auto write = [&](std::string_view text) {
-    for (const auto& tokens : detail::encode_parts(tokenizer, text)) writer.write(tokens);
+  const auto write = [&](std::string_view text, std::uint64_t from) {
+    for (const auto& tokens : detail::encode_parts(tokenizer, text, from)) writer.write(tokens);
   };
   for (const std::filesystem::path& name : texts) {
     try {
@@ -105,7 +105,7 @@ std::int64_t write_tokens(const std::filesystem::path& path, const Tokenizer& to
         text += file->read(at, static_cast<std::size_t>(some));
         at += some;
         const std::size_t end = at < file->size() ? tokenizer.last_border(text) : text.size();
-        write(std::string_view(text).substr(0, end));
+        write(std::string_view(text).substr(0, end), at - text.size());
         text.erase(0, end);
       }
     } catch (const CheckpointError& error) {

@@ -11,6 +11,7 @@
 #include "composer/data/text/bpe_tokenizer.h"
 #include "tests/data/support.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/text.h"
 
@@ -185,6 +186,17 @@ TEST_CASE("Texts are encoded into a file of tokens as they are in memory, whatev
   expected.push_back(end);
   CHECK(count == std::ssize(expected));
   CHECK(numbers_of(TokenFile(folder / "tokens").tensor()) == expected);
+}
+
+TEST_CASE("A character of a file that cannot be encoded is told with its byte in the file") {
+  const test::Folder folder;
+  const auto file = test::write_text(folder / "big.txt", std::string(9'000'000, 'a') + "x" + std::string(100, 'a'));
+  const std::string error =
+      test::error_of([&] { write_tokens(folder / "tokens", data::CharTokenizer("ab"), {file}, {}); });
+  CAPTURE(error);
+  CHECK(error.find("big.txt") != std::string::npos);
+  CHECK(error.find("\"x\" at byte 9000000 is not in the vocabulary") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(folder / "tokens"));
 }
 
 TEST_CASE("A file of tokens that is not finished does not appear, and an old one stays") {

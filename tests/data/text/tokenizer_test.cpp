@@ -1,5 +1,8 @@
 #include "composer/data/text/tokenizer.h"
 
+#include <algorithm>
+#include <fstream>
+#include <memory>
 #include <random>
 
 #include <ATen/ATen.h>
@@ -51,6 +54,36 @@ TEST_CASE("Each tokenizer decodes what it encodes, and gives numbers below its s
   }
 }
 
+TEST_CASE("A copy of a tokenizer of characters encodes when the first one is gone") {
+  auto first = std::make_unique<CharTokenizer>("aé日");
+  const CharTokenizer copy = *first;
+  CharTokenizer assigned("xyz");
+  assigned = *first;
+  first.reset();
+  CHECK(copy.encode("日éa日") == List{2, 1, 0, 2});
+  CHECK(assigned.encode("日éa日") == List{2, 1, 0, 2});
+}
+
+TEST_CASE("Training goes on where words repeat that are longer than a token may be") {
+  const std::string line(1025, '='), text = line + " x " + line;
+  const BpeTokenizer tokenizer = BpeTokenizer::train(text, {.size = 300});
+  CHECK(tokenizer.decode(tokenizer.encode(text)) == text);
+  std::size_t longest = 0;
+  for (const std::int64_t token : tokenizer.encode(text))
+    longest = std::max(longest, tokenizer.decode(List{token}).size());
+  CHECK(longest <= 1024);
+  CHECK(longest > 500);
+}
+
+TEST_CASE("A character that cannot be encoded is told with its byte in the whole text") {
+  const CharTokenizer letters("abé");
+  const std::string text(700'000, 'a');
+  CHECK_THROWS_WITH_AS(letters.encode_long(text + "x" + text), doctest::Contains("\"x\" at byte 700000 is not in"),
+                       DataError);
+  CHECK_THROWS_WITH_AS(letters.encode_long(text + "\xff"), doctest::Contains("byte 700000 of the text is not UTF-8"),
+                       DataError);
+}
+
 TEST_CASE("A long text has the same tokens on several threads") {
   const std::string text = long_text(200000);  // more than a megabyte
   for (const auto& tokenizer : all()) CHECK(list_of(tokenizer->encode_long(text)) == tokenizer->encode(text));
@@ -89,6 +122,10 @@ TEST_CASE("A saved vocabulary that was damaged is refused") {
     StateVisitor loading = StateVisitor::loading(state, "state");
     CHECK_THROWS_AS(loaded.visit_state(loading), Error);
   };
+  const auto refused_as_checkpoint = [](Tokenizer& loaded, const StateDict& state) {
+    StateVisitor loading = StateVisitor::loading(state, "state");
+    CHECK_THROWS_AS(loaded.visit_state(loading), CheckpointError);
+  };
   for (const char* name : {"bytes", "lengths", "merges", "split", "special"}) {
     StateDict state = state_of();
     state.erase(name);
@@ -101,12 +138,23 @@ TEST_CASE("A saved vocabulary that was damaged is refused") {
       {"lengths", {at::ones({300}, at::kLong)}},
       {"merges", {at::full({30}, 7, at::kInt)}},
       {"merges", {at::full({30}, -7, at::kInt)}},
+      {"merges", {at::zeros({1}, at::kInt)}},
+      {"lengths", {at::ones({300}, at::kInt)}},
       {"split", {std::int64_t{9}}},
   };
   for (const auto& [name, value] : rows) {
     StateDict state = state_of();
     state[name] = value;
-    refused(state);
+    BpeTokenizer loaded;
+    refused_as_checkpoint(loaded, state);
+  }
+  for (const auto& [characters, unknown] :
+       {std::pair<std::string, std::string>("a\xff", ""), {"", ""}, {"abc", "ab"}}) {
+    StateDict state;
+    state["characters"] = StateValue(characters);
+    state["unknown"] = StateValue(unknown);
+    CharTokenizer loaded;
+    refused_as_checkpoint(loaded, state);
   }
   StateDict other;
   other["tokenizer"] = StateValue(std::string("words"));
@@ -164,6 +212,8 @@ TEST_CASE("A trained encoding is saved in GPT-2's files and read again, with its
   CHECK(read.size() == 400);
   CHECK(read.encode("a<|endoftext|>") == List{read.token("a"), 399});
   CHECK(tokenizer.encode("<|endoftext|>").size() > 1);
+  CHECK(read.end_of_text() == 399);
+  CHECK_FALSE(ByteTokenizer().end_of_text());
   CHECK_THROWS_WITH_AS(read.token("no such"), doctest::Contains("there is no token \"no such\""), ConfigError);
   CHECK_THROWS_WITH_AS(BpeTokenizer(folder / "none.json", folder / "merges.txt"),
                        doctest::Contains("none.json: No such file"), DataError);
@@ -175,6 +225,42 @@ TEST_CASE("A trained encoding is saved in GPT-2's files and read again, with its
                        ConfigError);
   CHECK_THROWS_WITH_AS(BpeTokenizer().encode("a"), doctest::Contains("has no vocabulary"), ConfigError);
   CHECK_THROWS_WITH_AS(Tokens(nullptr), doctest::Contains("the tokenizer is null"), ConfigError);
+}
+
+TEST_CASE("A saved encoding keeps its rule of dividing text and its special tokens, and GPT-2's stays as it was") {
+  const test::Folder folder;
+  const std::string text = long_text(1000) + " 1234567 123456 1234567 they'RE  x";
+  const auto tokenizer = BpeTokenizer::train(
+      text,
+      {.size = 500, .split = data::SplitRule::CL100K, .special_tokens = {"<|endoftext|>", "<|user|>", "<| \"é\"\n|>"}});
+  tokenizer.save(folder / "own");
+  const BpeTokenizer read(folder / "own/vocab.json", folder / "own/merges.txt", {.special_in_text = true});
+  CHECK(read.encode(text) == tokenizer.encode(text));
+  for (const char* special : {"<|endoftext|>", "<|user|>", "<| \"é\"\n|>"}) {
+    CAPTURE(special);
+    CHECK(read.token(special) == tokenizer.token(special));
+    CHECK(read.encode(special) == List{tokenizer.token(special)});
+  }
+  CHECK(read.size() == tokenizer.size());
+  read.save(folder / "again");
+  const BpeTokenizer again(folder / "again/vocab.json", folder / "again/merges.txt");
+  CHECK(again.encode(text) == tokenizer.encode(text));
+
+  trained().save(folder / "plain");
+  std::ifstream merges(folder / "plain/merges.txt");
+  std::string line;
+  CHECK(std::getline(merges, line));
+  CHECK(line == "#version: 0.2");
+  for (const auto& [settings, error] : {std::pair(R"({"split": "none"})", "the rule of \"split\" is unknown"),
+                                        {R"({"special_tokens": {"日": 3}})", "stands for no byte"},
+                                        {R"({"lower": 1})", "expected \"split\" or \"special_tokens\""},
+                                        {R"({"split": )", "merges.txt"},
+                                        {R"({"special_tokens": {"x": 300}})", "which another token has"}}) {
+    CAPTURE(settings);
+    test::write_text(folder / "merges.txt", std::string("#version: 0.2 - composer ") + settings + "\n");
+    CHECK_THROWS_WITH_AS(BpeTokenizer(folder / "plain/vocab.json", folder / "merges.txt"), doctest::Contains(error),
+                         DataError);
+  }
 }
 
 }  // namespace composer::tokenizer_test
