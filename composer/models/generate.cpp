@@ -59,16 +59,19 @@ class InEvaluationMode {
 // The texts of several prompts, which grow by one token at a time.
 class TextWriter {
  public:
-  TextWriter(Model& model, const std::vector<TokenList>& prompts, const GenerateOptions& options)
+  // `vocabulary`: logits of this token and those after it are left out; 0: none are.
+  TextWriter(Model& model, const std::vector<TokenList>& prompts, const GenerateOptions& options,
+             std::int64_t vocabulary)
       : model_(model),
         options_(options),
+        vocabulary_(vocabulary),
         decoder_(decoder_of(model)),
         device_(at::kCPU),
         texts_(prompts),
         done_(prompts.size(), false) {
     if (const std::vector<at::Tensor> all = parameters(model); !all.empty()) device_ = all.front().device();
     context_ = options.context;
-    if (context_ == 0 && decoder_) context_ = decoder_->max_tokens();
+    if (decoder_) context_ = context_ == 0 ? decoder_->max_tokens() : std::min(context_, decoder_->max_tokens());
   }
 
   std::vector<TokenList> write() {
@@ -99,6 +102,7 @@ class TextWriter {
   at::Tensor logits() {
     at::Tensor next = decoder_ && options_.cache ? cached_logits() : at::Tensor();
     if (!next.defined()) next = whole_logits();
+    if (vocabulary_ > 0 && next.size(1) > vocabulary_) next = next.narrow(1, 0, vocabulary_);
     return next.to(at::kFloat);
   }
 
@@ -151,8 +155,15 @@ class TextWriter {
 
   std::vector<std::int64_t> choose(const at::Tensor& logits, std::int64_t step) const {
     if (options_.temperature == 0) {
-      const at::Tensor best = logits.argmax(-1).to(at::kCPU);
-      return {best.const_data_ptr<std::int64_t>(), best.const_data_ptr<std::int64_t>() + best.numel()};
+      const auto [most, best] = logits.max(-1);  // NaN if one of them is
+      const at::Tensor both = at::stack({most.to(at::kDouble), best.to(at::kDouble)}).to(at::kCPU);  // in one copy
+      const auto* const of_most = both.const_data_ptr<double>();
+      std::vector<std::int64_t> chosen;
+      for (std::int64_t row = 0; row < best.numel(); ++row) {
+        check_finite(of_most[row], row);
+        chosen.push_back(static_cast<std::int64_t>(of_most[best.numel() + row]));
+      }
+      return chosen;
     }
     at::Tensor weights = logits / options_.temperature, tokens;
     if (options_.top_k > 0 && options_.top_k < weights.size(1))
@@ -173,13 +184,17 @@ class TextWriter {
     return chosen;
   }
 
+  static void check_finite(double value, std::int64_t row) {
+    if (!std::isfinite(value))
+      throw DataError("generate: the logits of text ", row, " are not finite; has the training diverged?");
+  }
+
   // Draws from probabilities, of which those beyond top_p have no chance.
   std::int64_t draw(const float* weights, std::int64_t size, std::int64_t row, std::int64_t step) const {
     double total = 0;
     std::int64_t used = 0;
     while (used < size && (used == 0 || options_.top_p == 1 || total < options_.top_p)) total += weights[used++];
-    if (!std::isfinite(total))
-      throw DataError("generate: the logits of text ", row, " are not finite; has the training diverged?");
+    check_finite(total, row);
     const double aim = RandomStream(hash64(options_.seed, static_cast<std::uint64_t>(row), step)).uniform() * total;
     double sum = 0;
     std::int64_t last = 0;  // with a chance
@@ -194,6 +209,7 @@ class TextWriter {
 
   Model& model_;
   const GenerateOptions& options_;
+  std::int64_t vocabulary_;
   IncrementalDecoder* decoder_;
   at::Device device_;
   std::vector<TokenList> texts_;  // with their prompts
@@ -208,7 +224,10 @@ class TextWriter {
 IncrementalDecoder::Texts::~Texts() = default;
 IncrementalDecoder::~IncrementalDecoder() = default;
 
-std::vector<TokenList> generate(Model& model, const std::vector<TokenList>& prompts, const GenerateOptions& options) {
+namespace {
+
+std::vector<TokenList> generated(Model& model, const std::vector<TokenList>& prompts, const GenerateOptions& options,
+                                 std::int64_t vocabulary) {
   check(options, generate_options(), "generate: ", "");
   if (prompts.empty()) return {};
   for (const TokenList& prompt : prompts) {
@@ -217,7 +236,13 @@ std::vector<TokenList> generate(Model& model, const std::vector<TokenList>& prom
       throw ConfigError("generate: tokens must be >= 0, got ", std::ranges::min(prompt));
   }
   const InEvaluationMode evaluation(model);
-  return TextWriter(model, prompts, options).write();
+  return TextWriter(model, prompts, options, vocabulary).write();
+}
+
+}  // namespace
+
+std::vector<TokenList> generate(Model& model, const std::vector<TokenList>& prompts, const GenerateOptions& options) {
+  return generated(model, prompts, options, /*vocabulary=*/0);
 }
 
 std::vector<TokenList> generate(Model& model, const at::Tensor& prompts, const at::Tensor& attention_mask,
@@ -238,7 +263,9 @@ std::vector<TokenList> generate(Model& model, const at::Tensor& prompts, const a
 
 std::string generate(Model& model, const data::Tokenizer& tokenizer, std::string_view prompt,
                      const GenerateOptions& options) {
-  return tokenizer.decode(generate(model, {tokenizer.encode(prompt)}, options).front());
+  GenerateOptions own = options;
+  if (const std::optional<std::int64_t> end = tokenizer.end_of_text()) own.stop_tokens.push_back(*end);
+  return tokenizer.decode(generated(model, {tokenizer.encode(prompt)}, own, tokenizer.size()).front());
 }
 
 }  // namespace composer::models

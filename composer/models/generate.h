@@ -30,6 +30,7 @@ struct GenerateOptions {
   std::uint64_t seed = 17;  // of what is drawn, which depends on the number of the prompt and of the token besides
   TokenList stop_tokens = {};  // end a text, and are not part of it
   // >= 0; maximum number of tokens that the model takes, the last ones of a text; 0: what the model says, or no limit.
+  // An IncrementalDecoder takes no more than it says.
   std::int64_t context = 0;
   bool cache = true;                // keep keys and values, if the model can (IncrementalDecoder)
   std::string input = "input_ids";  // name of the tokens in the model's batch
@@ -48,7 +49,8 @@ COMPOSER_EXPORT std::vector<TokenList> generate(Model& model, const std::vector<
 COMPOSER_EXPORT std::vector<TokenList> generate(Model& model, const at::Tensor& prompts,
                                                 const at::Tensor& attention_mask = {},
                                                 const GenerateOptions& options = {});
-// Returns the text that follows the prompt.
+// Returns the text that follows the prompt. Tokens that the tokenizer does not have, of a model whose vocabulary is
+// larger, are never taken; and the text also ends at tokenizer.end_of_text().
 COMPOSER_EXPORT std::string generate(Model& model, const data::Tokenizer& tokenizer, std::string_view prompt,
                                      const GenerateOptions& options = {});
 

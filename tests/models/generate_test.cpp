@@ -3,6 +3,10 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include <ATen/ATen.h>
 
@@ -240,6 +244,42 @@ TEST_CASE("A text is continued by a tokenizer, and the model trains on as before
   CHECK(at::GradMode::is_enabled());
 }
 
+TEST_CASE("A model takes no more tokens than it can, whatever the context") {
+  const auto model = small_gpt();
+  for (const bool cache : {true, false})
+    CHECK(generate(*model, {{1, 2, 3}, TokenList(30, 4)}, {.max_new_tokens = 40, .context = 100, .cache = cache}) ==
+          generate(*model, {{1, 2, 3}, TokenList(30, 4)}, {.max_new_tokens = 40, .context = 24, .cache = cache}));
+}
+
+TEST_CASE("A text has only tokens of its tokenizer, and ends where the tokenizer says") {
+  struct Letters final : Model {  // the next letter, and even likelier a token that no tokenizer has
+    Outputs forward(const Batch& batch) override {
+      const at::Tensor next = batch["input_ids"] + 1;
+      return (at::one_hot(next, 300) * 30 + at::one_hot(at::full_like(next, 280), 300) * 60).to(at::kFloat);
+    }
+    Losses loss(const Outputs& outputs, const Batch&) override { return outputs.only().mean(); }
+  } model;
+  struct EndsAtF final : data::Tokenizer {
+    std::string name() const override { return "ends"; }
+    std::int64_t size() const override { return 256; }
+    void append(std::string_view text, TokenList& tokens) const override { bytes.append(text, tokens); }
+    std::string decode(std::span<const std::int64_t> tokens) const override { return bytes.decode(tokens); }
+    std::size_t last_border(std::string_view text) const override { return text.size(); }
+    std::optional<std::int64_t> end_of_text() const override { return 'f'; }
+    void visit_state(StateVisitor&) override {}
+    data::ByteTokenizer bytes;
+  };
+  for (const double temperature : {0., 0.5}) {
+    CAPTURE(temperature);
+    GenerateOptions options{.max_new_tokens = 6, .temperature = temperature};
+    CHECK(generate(model, data::ByteTokenizer(), "abc", options) == "defghi");
+    CHECK(generate(model, EndsAtF(), "abc", options) == "de");
+    options.stop_tokens = {'e'};
+    CHECK(generate(model, EndsAtF(), "abc", options) == "d");
+    CHECK(generate(model, {{'a'}}, {.max_new_tokens = 1})[0] == TokenList{280});
+  }
+}
+
 TEST_CASE("Prompts, options and logits that cannot be are refused") {
   Growing model;
   CHECK(generate(model, std::vector<TokenList>{}).empty());
@@ -262,6 +302,8 @@ TEST_CASE("Prompts, options and logits that cannot be are refused") {
   CHECK_THROWS_WITH_AS(generate(odd, {{1, 2}}), doctest::Contains("the model must give logits [1, 2, vocabulary]"),
                        DataError);
   odd.nan = true;
+  CHECK_THROWS_WITH_AS(generate(odd, {{1, 2}}),
+                       "generate: the logits of text 0 are not finite; has the training diverged?", DataError);
   CHECK_THROWS_WITH_AS(generate(odd, {{1, 2}}, {.temperature = 1}), doctest::Contains("are not finite"), DataError);
   CHECK_THROWS_WITH_AS(generate(*small_gpt(), {{99}}), doctest::Contains("index"), std::exception);
 }
