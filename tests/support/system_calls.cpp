@@ -10,12 +10,13 @@
 #include <unistd.h>
 
 #include <linux/fs.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 
 namespace composer::test {
 namespace {
 
-std::atomic<bool> noting = false, plain = false, no_aligned_memory = false;
+std::atomic<bool> noting = false, plain = false, no_locks = false, no_aligned_memory = false;
 std::mutex mutex;
 std::vector<std::string> calls;
 
@@ -49,6 +50,9 @@ std::vector<std::string> SystemCalls::made() const {
 PlainRenames::PlainRenames() { plain = true; }
 PlainRenames::~PlainRenames() { plain = false; }
 
+NoLocks::NoLocks() { no_locks = true; }
+NoLocks::~NoLocks() { no_locks = false; }
+
 NoAlignedMemory::NoAlignedMemory() { no_aligned_memory = true; }
 NoAlignedMemory::~NoAlignedMemory() { no_aligned_memory = false; }
 
@@ -60,6 +64,14 @@ extern "C" {
   void* memory = nullptr;
   if (composer::test::no_aligned_memory || ::posix_memalign(&memory, alignment, size) != 0) return nullptr;
   return memory;
+}
+
+[[gnu::visibility("default")]] int flock(int file, int operation) noexcept {
+  if (composer::test::no_locks) {
+    errno = ENOTSUP;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_flock, file, operation));
 }
 
 [[gnu::visibility("default")]] int fdatasync(int file) {

@@ -25,6 +25,15 @@ class PlainRenames {
   PlainRenames& operator=(const PlainRenames&) = delete;
 };
 
+// While it lives, the file system has no locks, as some network file systems. One at a time.
+class NoLocks {
+ public:
+  NoLocks();
+  ~NoLocks();
+  NoLocks(const NoLocks&) = delete;
+  NoLocks& operator=(const NoLocks&) = delete;
+};
+
 // While it lives, aligned_alloc() has no memory. One at a time.
 class NoAlignedMemory {
  public:

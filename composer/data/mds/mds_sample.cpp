@@ -123,13 +123,13 @@ auto MdsSample::at(std::string_view name, F&& read) const {
   }
 }
 
-std::string_view MdsSample::encoding(std::string_view name) const {
+std::string_view MdsSample::encoding(std::string_view name) const& {
   return (*shard_->columns())[find(name)].encoding_name;
 }
 
-std::string_view MdsSample::bytes(std::string_view name) const { return fields_[find(name)]; }
+std::string_view MdsSample::bytes(std::string_view name) const& { return fields_[find(name)]; }
 
-std::string_view MdsSample::text(std::string_view name) const {
+std::string_view MdsSample::text(std::string_view name) const& {
   return at(name, [](const detail::MdsEncoding& encoding, std::string_view bytes) {
     using enum MdsKind;
     const auto kinds = {STR, JSON, STR_INT, STR_FLOAT, STR_DECIMAL};
@@ -143,7 +143,7 @@ std::int64_t MdsSample::integer(std::string_view name) const { return at(name, d
 
 double MdsSample::number(std::string_view name) const { return at(name, detail::read_mds_double); }
 
-std::vector<std::string_view> MdsSample::list(std::string_view name) const {
+std::vector<std::string_view> MdsSample::list(std::string_view name) const& {
   return at(name, [](const detail::MdsEncoding& encoding, std::string_view bytes) {
     if (encoding.kind != MdsKind::LIST && encoding.kind != MdsKind::JPEG_ARRAY) throw DataError("is not a list");
     return detail::read_mds_list(encoding, bytes);

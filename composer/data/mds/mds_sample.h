@@ -30,12 +30,13 @@ class COMPOSER_EXPORT MdsSample {
  public:
   std::vector<std::string> names() const;
   bool contains(std::string_view name) const;
-  std::string_view encoding(std::string_view name) const;  // such as "str" or "ndarray:int32"
+  std::string_view encoding(std::string_view name) const&;  // such as "str" or "ndarray:int32"
 
-  // The value as it is stored. Valid as long as the sample.
-  std::string_view bytes(std::string_view name) const;
+  // The value as it is stored. Valid as long as the sample, which therefore needs a name: dataset.sample(17).text("a")
+  // does not compile.
+  std::string_view bytes(std::string_view name) const&;
   // Of str, json, str_int, str_float and str_decimal.
-  std::string_view text(std::string_view name) const;
+  std::string_view text(std::string_view name) const&;
   // Of int, int8 to int64, uint8 to uint64 and str_int.
   std::int64_t integer(std::string_view name) const;
   // Of all numbers.
@@ -45,7 +46,12 @@ class COMPOSER_EXPORT MdsSample {
   // become int64, because libtorch has few operators for them.
   at::Tensor tensor(std::string_view name) const;
   // The items of list[...] and jpeg_array, as they are stored. Valid as long as the sample.
-  std::vector<std::string_view> list(std::string_view name) const;
+  std::vector<std::string_view> list(std::string_view name) const&;
+
+  std::string_view encoding(std::string_view name) const&& = delete;
+  std::string_view bytes(std::string_view name) const&& = delete;
+  std::string_view text(std::string_view name) const&& = delete;
+  std::vector<std::string_view> list(std::string_view name) const&& = delete;
 
   // Where it comes from, for messages.
   std::string place() const;

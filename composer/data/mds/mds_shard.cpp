@@ -27,26 +27,26 @@ auto as_data_errors(F&& read) {
 MdsShard::MdsShard(std::unique_ptr<formats::ByteSource> file, const MdsShardInfo& info)
     : file_(std::move(file)), columns_(info.columns) {
   if (file_->size() != info.raw.bytes)
-    throw DataError(name(), ": has ", file_->size(), " bytes, and ", info.raw.bytes, " by ", kMdsIndex,
-                    "; it is damaged, or of another data set");
+    throw ShardDamage(name(), ": has ", file_->size(), " bytes, and ", info.raw.bytes, " by ", kMdsIndex,
+                      "; it is damaged, or of another data set");
   std::uint32_t samples = 0;
-  if (file_->size() < 8) throw DataError(name(), ": has ", file_->size(), " bytes, too few for a shard");
+  if (file_->size() < 8) throw ShardDamage(name(), ": has ", file_->size(), " bytes, too few for a shard");
   as_data_errors([&] { file_->read(0, &samples, sizeof(samples)); });
   if (samples != static_cast<std::uint64_t>(info.samples))
-    throw DataError(name(), ": has ", samples, " samples, and ", info.samples, " by ", kMdsIndex);
+    throw ShardDamage(name(), ": has ", samples, " samples, and ", info.samples, " by ", kMdsIndex);
   const std::uint64_t begin = 8 + 4 * static_cast<std::uint64_t>(samples);
-  if (begin > file_->size()) throw DataError(name(), ": is too short for the places of ", samples, " samples");
+  if (begin > file_->size()) throw ShardDamage(name(), ": is too short for the places of ", samples, " samples");
   places_.resize(static_cast<std::size_t>(samples) + 1);
   as_data_errors([&] { file_->read(4, places_.data(), 4 * places_.size()); });
   std::uint64_t before = begin;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     if (places_[i] < before || places_[i] > file_->size())
-      throw DataError(name(), ": byte ", 4 + 4 * i, " says that sample ", i, " begins at byte ", places_[i],
-                      ", which must lie from ", before, " to ", file_->size());
+      throw ShardDamage(name(), ": byte ", 4 + 4 * i, " says that sample ", i, " begins at byte ", places_[i],
+                        ", which must lie from ", before, " to ", file_->size());
     before = places_[i];
   }
   if (before != file_->size())
-    throw DataError(name(), ": its last sample ends at byte ", before, " of ", file_->size());
+    throw ShardDamage(name(), ": its last sample ends at byte ", before, " of ", file_->size());
 }
 
 std::string MdsShard::read(std::int64_t sample) const {

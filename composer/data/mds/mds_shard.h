@@ -6,16 +6,23 @@
 #include <string_view>
 #include <vector>
 
+#include "composer/core/error.h"
 #include "composer/data/mds/mds_index.h"
 #include "composer/formats/byte_source.h"
 
 namespace composer::data::detail {
 
+// The file is there and was read, and is not what the index says: it may be fetched again. Other errors, such as those
+// of permissions or of too many open files, say nothing about the file.
+struct ShardDamage : DataError {
+  using DataError::DataError;
+};
+
 // An uncompressed shard. Samples are read one by one, in any order, and copied, so the file may be deleted meanwhile.
 // Thread-safe. Errors are DataErrors that begin with the name of the file.
 class MdsShard {
  public:
-  // Reads the places of the samples. Throws unless the file is what the index says.
+  // Reads the places of the samples. Throws ShardDamage unless the file is what the index says.
   MdsShard(std::unique_ptr<formats::ByteSource> file, const MdsShardInfo& info);
 
   std::int64_t size() const { return static_cast<std::int64_t>(places_.size()) - 1; }

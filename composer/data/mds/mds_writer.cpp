@@ -216,6 +216,10 @@ void put_value(std::string& out, const MdsEncoding& encoding, const MdsValue& va
 
 }  // namespace
 
+void MdsValue::check_size(std::uint64_t value) {
+  if (!std::in_range<std::int64_t>(value)) throw DataError("MdsValue: ", value, " is beyond 2^63 - 1");
+}
+
 class MdsWriter::Impl {
  public:
   Impl(fs::path out, MdsWriterOptions options);

@@ -27,8 +27,8 @@ struct MdsWriterOptions {
 // A value of a column.
 class MdsValue {
  public:
-  template <std::integral T>
-  MdsValue(T value) : value_(static_cast<std::int64_t>(value)) {}
+  template <std::integral T>  // throws DataError for 2^63 and more, which are not read either
+  MdsValue(T value) : value_(whole(value)) {}
   MdsValue(double value) : value_(value) {}
   MdsValue(std::string bytes) : value_(std::move(bytes)) {}
   MdsValue(std::string_view bytes) : value_(std::string(bytes)) {}
@@ -39,6 +39,13 @@ class MdsValue {
   const Any& any() const { return value_; }
 
  private:
+  template <std::integral T>
+  static std::int64_t whole(T value) {
+    if constexpr (std::unsigned_integral<T> && sizeof(T) >= sizeof(std::int64_t)) check_size(value);
+    return static_cast<std::int64_t>(value);
+  }
+  COMPOSER_EXPORT static void check_size(std::uint64_t value);
+
   Any value_;
 };
 using MdsRow = std::vector<std::pair<std::string, MdsValue>>;

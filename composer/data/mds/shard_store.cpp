@@ -1,12 +1,15 @@
 #include "composer/data/mds/shard_store.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
+#include <system_error>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 
@@ -14,6 +17,7 @@
 #include "composer/data/mds/mds_compression.h"
 #include "composer/data/mds/mds_hash.h"
 #include "composer/util/own_descriptor.h"
+#include "composer/util/random_text.h"
 
 namespace composer::data::detail {
 namespace {
@@ -22,10 +26,14 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr const char* kScratch = ".download";  // folder of what is not complete yet, and of locks
-constexpr std::size_t kMostOpen = 128;         // files
-constexpr int kMostTries = 4;                  // to open a shard that other processes delete, or that is damaged
-constexpr auto kPoll = 20ms;                   // between looks at what another process does
-constexpr auto kTouch = 5s;                    // how exactly other processes know when a shard was used last
+constexpr const char* kCacheLock = "%cache.lock";
+constexpr const char* kTemporary = "%t";  // in names there, which do not have it otherwise
+constexpr std::size_t kMostOpen = 128;    // files of this process, but for one of each data set
+constexpr int kMostTries = 4;             // to open a shard that other processes delete, or that is damaged
+constexpr auto kPoll = 20ms;              // between looks at what another process does
+constexpr auto kTouch = 5s;               // how exactly other processes know when a shard was used last
+
+std::atomic<std::size_t> open_files = 0;
 
 // Excludes other processes, and other objects of this one, while it lives.
 class FolderLock {
@@ -35,14 +43,18 @@ class FolderLock {
     if (!descriptor_.open(file, O_RDWR | O_CREAT))
       throw DataError(file.string(), ": cannot be created: ", std::strerror(errno));
     while (!descriptor_.try_lock()) {
-      if (errno != EWOULDBLOCK) return;  // the file system has no locks: a shard may be fetched twice
+      if (errno != EWOULDBLOCK) return;
       if (stop.stop_requested()) throw net::Cancelled("the data set was closed");
       std::this_thread::sleep_for(kPoll);
     }
+    holds_ = true;
   }
+  // False: the file system has no locks, so a shard may be fetched twice, and others may be at it now.
+  bool holds() const { return holds_; }
 
  private:
   util::OwnDescriptor descriptor_;
+  bool holds_ = false;
 };
 
 std::uint64_t bytes_of(const fs::path& file) {
@@ -51,17 +63,11 @@ std::uint64_t bytes_of(const fs::path& file) {
   return error ? 0 : bytes;
 }
 
-// Removes what killed processes have left of downloads to this file, which nobody else downloads now. Their names are
-// those of RemoteStore::get().
-void remove_leftovers(const fs::path& to) {
-  const std::string begin = "." + to.filename().string() + ".";
-  for (const auto& left : fs::directory_iterator(to.parent_path())) {
-    const std::string name = left.path().filename().string();
-    if (!name.starts_with(begin)) continue;
-    const std::size_t end = name.find_first_not_of("0123456789", begin.size());
-    std::error_code ignored;
-    if (end != std::string::npos && name.substr(end).starts_with(".part")) fs::remove(left.path(), ignored);
-  }
+// A name of a file below the folder as that of a file in it, one for each. After a "%" there is 2.
+std::string flat(const std::string& name) {
+  std::string text;
+  for (const char c : name) text += c == '/' ? "%2F" : c == '%' ? "%25" : std::string(1, c);
+  return text;
 }
 
 std::string content_of(const fs::path& file) {
@@ -100,12 +106,31 @@ ShardStore::~ShardStore() {
   }
   threads_->work.notify_all();
   for (std::thread& thread : threads_->all) thread.join();
+  for (const Entry& entry : entries_) open_files -= entry.open ? 1 : 0;
 }
 
-fs::path ShardStore::scratch(const std::string& name, const char* ending) const {
-  std::string flat;  // one for each name
-  for (const char c : name) flat += c == '/' ? "%2F" : c == '%' ? "%25" : std::string(1, c);
-  return setup_.local / kScratch / (flat + ending);
+fs::path ShardStore::lock_file(const std::string& name) const {
+  return setup_.local / kScratch / (flat(name) + ".lock");
+}
+
+// A new name each time, because other machines may be at the same file where there are no locks. It ends as the file's,
+// because that tells gzip.
+fs::path ShardStore::temporary(const std::string& name) const {
+  const std::string ending = fs::path(name).extension().string();
+  return setup_.local / kScratch / join(kTemporary, flat(name), kTemporary, util::random_text(16), ending);
+}
+
+// Removes what killed processes have left of these files. The caller has the lock, so nobody else is at them. What
+// RemoteStore::get() downloads has a dot before the name.
+void ShardStore::remove_leftovers(const std::vector<std::string>& names) const {
+  for (const auto& left : fs::directory_iterator(setup_.local / kScratch)) {
+    const std::string name = left.path().filename().string();
+    for (const std::string& of : names) {
+      const std::string begin = join(kTemporary, flat(of), kTemporary);
+      std::error_code ignored;
+      if (name.starts_with(begin) || name.starts_with('.' + begin)) fs::remove(left.path(), ignored);
+    }
+  }
 }
 
 // It is read before it gets its name, so that an error page of a server does not become the index for good.
@@ -114,12 +139,17 @@ void ShardStore::read_index() {
   std::error_code error;
   if (!fs::exists(path, error) && !setup_.remote.empty()) {
     try {
-      const FolderLock lock(scratch(kMdsIndex, ".lock"), {});
+      const FolderLock lock(lock_file(kMdsIndex), {});
       if (!fs::exists(path, error)) {
-        const fs::path fresh = scratch(kMdsIndex, "");
-        remove_leftovers(fresh);
+        if (lock.holds()) remove_leftovers({kMdsIndex});
+        const fs::path fresh = temporary(kMdsIndex);
         net::open_store(setup_.remote, setup_.http)->get(kMdsIndex, fresh);
-        read_mds_index(content_of(fresh), setup_.remote + "/" + kMdsIndex);
+        try {
+          read_mds_index(content_of(fresh), join(net::shown_url(setup_.remote), '/', kMdsIndex));
+        } catch (...) {
+          fs::remove(fresh, error);
+          throw;
+        }
         fs::rename(fresh, path);
       }
     } catch (const ConfigError&) {
@@ -143,12 +173,14 @@ bool ShardStore::is_there(std::size_t shard) const {
 }
 
 void ShardStore::check_file(const fs::path& path, const MdsFile& file, const char* remedy) const {
-  const std::uint64_t bytes = bytes_of(path);
+  std::error_code error;
+  const std::uint64_t bytes = fs::file_size(path, error);
+  if (error) throw DataError(path.string(), ": cannot be read: ", error.message(), remedy);
   if (bytes != file.bytes)
-    throw DataError(path.string(), ": has ", bytes, " bytes, and ", file.bytes, " by ", kMdsIndex, remedy);
+    throw ShardDamage(path.string(), ": has ", bytes, " bytes, and ", file.bytes, " by ", kMdsIndex, remedy);
   const std::string* hash = setup_.validate_hash.empty() ? nullptr : file.hash(setup_.validate_hash);
   if (hash && mds_hash_of_file(setup_.validate_hash, path) != *hash)
-    throw DataError(path.string(), ": its ", setup_.validate_hash, " is not ", *hash, remedy);
+    throw ShardDamage(path.string(), ": its ", setup_.validate_hash, " is not ", *hash, remedy);
 }
 
 std::shared_ptr<const MdsShard> ShardStore::opened(std::size_t shard, bool verify) {
@@ -157,24 +189,43 @@ std::shared_ptr<const MdsShard> ShardStore::opened(std::size_t shard, bool verif
   return open_mds_shard(path, shards_[shard]);
 }
 
+// Deletes a damaged shard, so that it is fetched again; but not one that another process has put there meanwhile.
+void ShardStore::discard(std::size_t shard, bool verify) {
+  const FolderLock lock(lock_file(shards_[shard].raw.name), stop_.get_token());
+  try {
+    opened(shard, verify);
+  } catch (const ShardDamage&) {
+    std::error_code ignored;
+    fs::remove(raw_path(shard), ignored);
+  } catch (const DataError&) {  // NOLINT(bugprone-empty-catch)
+    // It is deleted by now, or cannot be opened, as open() will find.
+  }
+}
+
+void ShardStore::close(Entry& entry) {
+  entry.open.reset();
+  --open_files;
+}
+
+void ShardStore::touch(Entry& entry, std::size_t shard) const {
+  if (setup_.cache_limit == 0) return;
+  entry.used_at = fs::file_time_type::clock::now();
+  const auto now = std::chrono::steady_clock::now();  // the other clock may be set back
+  if (entry.touched && now - *entry.touched < kTouch) return;
+  std::error_code ignored;
+  fs::last_write_time(raw_path(shard), entry.used_at, ignored);
+  entry.touched = now;
+}
+
 // Closes what was not used for the longest time.
 void ShardStore::remember(Entry& entry, std::size_t shard) {
   entry.used = ++uses_;
-  if (setup_.cache_limit > 0) {
-    const auto now = entry.used_at = fs::file_time_type::clock::now();
-    if (entry.touched < now - kTouch) {
-      std::error_code ignored;
-      fs::last_write_time(raw_path(shard), now, ignored);
-      entry.touched = now;
-    }
-  }
-  if (open_ <= kMostOpen) return;
+  touch(entry, shard);
+  if (open_files <= kMostOpen) return;
   Entry* oldest = nullptr;
   for (Entry& other : entries_)
     if (other.open && &other != &entry && (!oldest || other.used < oldest->used)) oldest = &other;
-  if (!oldest) return;
-  oldest->open.reset();
-  --open_;
+  if (oldest) close(*oldest);
 }
 
 std::shared_ptr<const MdsShard> ShardStore::open(std::size_t shard) {
@@ -194,10 +245,12 @@ std::shared_ptr<const MdsShard> ShardStore::open(std::size_t shard) {
       std::shared_ptr<const MdsShard> made;
       try {
         made = opened(shard, verify);
-      } catch (const DataError&) {
-        std::error_code error;
+      } catch (const ShardDamage&) {
         if (setup_.remote.empty() || tries == kMostTries) throw;
-        if (there) fs::remove(raw_path(shard), error);  // and again from the remote folder
+        discard(shard, verify);  // and again from the remote folder
+        continue;
+      } catch (const DataError&) {  // it is deleted by now, or cannot be opened
+        if (setup_.remote.empty() || tries == kMostTries || is_there(shard)) throw;
         continue;
       }
       const std::lock_guard lock(mutex_);
@@ -205,7 +258,7 @@ std::shared_ptr<const MdsShard> ShardStore::open(std::size_t shard) {
       entry.is_verified |= verify;
       if (!entry.open) {
         entry.open = std::move(made);
-        ++open_;
+        ++open_files;
       }
       const auto found = entry.open;
       remember(entry, shard);
@@ -228,12 +281,17 @@ void ShardStore::ahead(const std::vector<std::size_t>& shards) {
   {
     std::uint64_t bytes = 0;
     const std::lock_guard lock(mutex_);
+    for (const std::size_t shard : std::exchange(ahead_, {})) entries_[shard].needed = 0;
     for (const std::size_t shard : shards) {
       const MdsShardInfo& info = shards_[shard];
+      Entry& entry = entries_[shard];
       bytes += info.raw.bytes + (info.zip ? info.zip->bytes : 0);
       if (setup_.cache_limit > 0 && bytes > setup_.cache_limit) break;
-      if (may_fetch(shard) && !entries_[shard].open) missing.push_back(shard);
+      ahead_.push_back(shard);
+      entry.needed = ahead_.size();
+      if (may_fetch(shard) && !entry.open) missing.push_back(shard);
     }
+    for (auto shard = ahead_.rbegin(); shard != ahead_.rend(); ++shard) touch(entries_[*shard], *shard);
   }
   std::erase_if(missing, [this](std::size_t shard) { return is_there(shard); });
   const std::lock_guard lock(mutex_);
@@ -288,8 +346,9 @@ void ShardStore::run() {
     entry.is_busy = true;
     lock.unlock();
     std::exception_ptr failure;
+    bool is_verified = false;  // not if another process has fetched it, which may not compare hashes
     try {
-      fetch(shard);
+      is_verified = fetch(shard);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -299,16 +358,21 @@ void ShardStore::run() {
       ++entry.failures;
       entry.failure = std::move(failure);
     } else {
-      entry.is_verified = true;
+      entry.is_verified |= is_verified;
     }
     threads_->done.notify_all();
   }
 }
 
-void ShardStore::fetch(std::size_t shard) {
+// Returns false if another process has fetched it meanwhile.
+bool ShardStore::fetch(std::size_t shard) {
   try {
-    const FolderLock lock(scratch(shards_[shard].raw.name, ".lock"), stop_.get_token());
-    if (!is_there(shard)) fetch_locked(shard);
+    const MdsShardInfo& info = shards_[shard];
+    const FolderLock lock(lock_file(info.raw.name), stop_.get_token());
+    if (is_there(shard)) return false;
+    if (lock.holds()) remove_leftovers({info.raw.name, info.zip ? info.zip->name : info.raw.name});
+    fetch_locked(shard);
+    return true;
   } catch (const std::exception&) {
     const MdsFile& stored = shards_[shard].zip ? *shards_[shard].zip : shards_[shard].raw;
     const std::string from = setup_.remote.empty() ? setup_.local.string() : std::string(net::shown_url(setup_.remote));
@@ -323,20 +387,20 @@ void ShardStore::fetch_locked(std::size_t shard) {
   const fs::path raw = raw_path(shard);
   fs::create_directories(raw.parent_path());
   if (!info.zip) {
-    const fs::path fresh = scratch(info.raw.name, "");
+    const fs::path fresh = temporary(info.raw.name);
     download(info.raw, fresh);
-    fs::rename(fresh, raw);
+    put_in_place(fresh, raw, info.raw.bytes);
     return;
   }
   const fs::path kept = setup_.local / info.zip->name;
   const bool has_kept = bytes_of(kept) == info.zip->bytes;
   if (!has_kept && !has_remote) check_file(kept, *info.zip, "; it is missing or damaged");
-  const fs::path zip = has_kept ? kept : scratch(info.zip->name, "");
+  const fs::path zip = has_kept ? kept : temporary(info.zip->name);
   if (has_kept)
     check_file(zip, *info.zip, has_remote ? "; delete it to fetch it again" : "; it is damaged");
   else
     download(*info.zip, zip);
-  const fs::path fresh = scratch(info.raw.name, "");
+  const fs::path fresh = temporary(info.raw.name);
   try {
     mds_decompress(parse_mds_compression(zip.string() + ": ", info.compression), zip, fresh, info.raw.bytes);
     check_file(fresh, info.raw, "; its compressed file is damaged");
@@ -346,18 +410,25 @@ void ShardStore::fetch_locked(std::size_t shard) {
     fs::remove(fresh, ignored);
     throw;
   }
-  fs::rename(fresh, raw);
+  put_in_place(fresh, raw, info.raw.bytes);
   if (!has_remote) return;
   if (!has_kept && setup_.keep_zip) {
     fs::create_directories(kept.parent_path());
-    fs::rename(zip, kept);
+    put_in_place(zip, kept, info.zip->bytes);
   } else if (!setup_.keep_zip) {
     fs::remove(zip);
   }
 }
 
+// Where a machine has no locks and another one has them, that one may take the file for a leftover, and fetches it.
+void ShardStore::put_in_place(const fs::path& fresh, const fs::path& to, std::uint64_t bytes) const {
+  std::error_code error;
+  fs::rename(fresh, to, error);
+  if (!error || (error == std::errc::no_such_file_or_directory && bytes_of(to) == bytes)) return;
+  throw DataError(to.string(), ": cannot be put in place: ", error.message());
+}
+
 void ShardStore::download(const MdsFile& file, const fs::path& to) {
-  remove_leftovers(to);
   std::unique_ptr<net::RemoteStore> store;
   {
     const std::lock_guard lock(mutex_);
@@ -381,16 +452,22 @@ void ShardStore::download(const MdsFile& file, const fs::path& to) {
   idle_.push_back(std::move(store));
 }
 
-// Deletes the shards that were not used for the longest time, by this process or others, until another one fits. A
-// shard that is being read in another process stays readable there until it is closed.
+// Deletes the shards that were not used for the longest time, by this process or others, until another one fits; those
+// that ahead() has asked for only after all others, and of them the one that is needed last. A shard that is being read
+// in another process stays readable there until it is closed.
 void ShardStore::make_room(std::size_t shard) {
-  const FolderLock one_at_a_time(scratch("cache", ".lock"), stop_.get_token());
+  const FolderLock one_at_a_time(setup_.local / kScratch / kCacheLock, stop_.get_token());
   std::vector<fs::file_time_type> used_here;
+  std::vector<std::size_t> needed;
   {
     const std::lock_guard lock(mutex_);
-    for (const Entry& entry : entries_) used_here.push_back(entry.used_at);
+    for (const Entry& entry : entries_) {
+      used_here.push_back(entry.used_at);
+      needed.push_back(entry.needed);
+    }
   }
   struct Candidate {
+    std::size_t needed;  // as in Entry
     fs::file_time_type used;
     std::size_t shard;
     std::uint64_t bytes;
@@ -403,19 +480,20 @@ void ShardStore::make_room(std::size_t shard) {
     if (bytes == 0 || i == shard) continue;
     all += bytes;
     std::error_code error;
-    candidates.push_back({std::max(fs::last_write_time(raw_path(i), error), used_here[i]), i, bytes});
+    candidates.push_back({needed[i], std::max(fs::last_write_time(raw_path(i), error), used_here[i]), i, bytes});
   }
   if (all <= setup_.cache_limit) return;
-  std::ranges::sort(candidates, {}, [](const Candidate& c) { return std::pair(c.used, c.shard); });
+  std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
+    if ((a.needed == 0) != (b.needed == 0)) return a.needed == 0;
+    return std::tuple(b.needed, a.used, a.shard) < std::tuple(a.needed, b.used, b.shard);
+  });
   const std::lock_guard lock(mutex_);
   for (const Candidate& candidate : candidates) {
     if (all <= setup_.cache_limit) break;
     Entry& entry = entries_[candidate.shard];
     if (entry.is_busy || entry.open.use_count() > 1) continue;
-    if (entry.open) {
-      entry.open.reset();
-      --open_;
-    }
+    if (entry.open) close(entry);
+    entry.is_verified = false;
     std::error_code ignored;
     fs::remove(raw_path(candidate.shard), ignored);
     if (shards_[candidate.shard].zip) fs::remove(setup_.local / shards_[candidate.shard].zip->name, ignored);
@@ -423,9 +501,9 @@ void ShardStore::make_room(std::size_t shard) {
   }
   // Those that other processes have deleted keep their space while they are open.
   for (std::size_t i = 0; i < entries_.size(); ++i)
-    if (Entry& entry = entries_[i]; entry.open.use_count() == 1 && !is_there(i)) {
-      entry.open.reset();
-      --open_;
+    if (Entry& entry = entries_[i]; (entry.open || entry.is_verified) && !is_there(i)) {
+      entry.is_verified = false;
+      if (entry.open.use_count() == 1) close(entry);
     }
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -60,25 +61,33 @@ class ShardStore {
     std::shared_ptr<const MdsShard> open = {};
     std::uint64_t used = 0;  // by `uses_`, when it was last used here
     // Only with a cache_limit: when it was last used here, and when others were told so.
-    std::filesystem::file_time_type used_at = std::filesystem::file_time_type::min(), touched = used_at;
-    bool is_verified = false;  // its hash was right when this process saw it first
+    std::filesystem::file_time_type used_at = std::filesystem::file_time_type::min();
+    std::optional<std::chrono::steady_clock::time_point> touched = {};
+    std::size_t needed = 0;    // its number in the last list of ahead(), from 1; 0: it is not there
+    bool is_verified = false;  // its hash was right when this process fetched it, or saw it first
     bool is_queued = false, is_busy = false;
     std::uint64_t failures = 0;
     std::exception_ptr failure = {};
   };
 
   std::filesystem::path raw_path(std::size_t shard) const { return setup_.local / shards_[shard].raw.name; }
-  std::filesystem::path scratch(const std::string& name, const char* ending) const;
+  std::filesystem::path lock_file(const std::string& name) const;
+  std::filesystem::path temporary(const std::string& name) const;
+  void remove_leftovers(const std::vector<std::string>& names) const;
   bool may_fetch(std::size_t shard) const;
   bool is_there(std::size_t shard) const;
   void read_index();
   std::shared_ptr<const MdsShard> opened(std::size_t shard, bool verify);
+  void discard(std::size_t shard, bool verify);
   void remember(Entry& entry, std::size_t shard);
+  void touch(Entry& entry, std::size_t shard) const;
+  static void close(Entry& entry);
 
   void start_threads();
   void run();
-  void fetch(std::size_t shard);
+  bool fetch(std::size_t shard);
   void fetch_locked(std::size_t shard);
+  void put_in_place(const std::filesystem::path& fresh, const std::filesystem::path& to, std::uint64_t bytes) const;
   void download(const MdsFile& file, const std::filesystem::path& to);
   void check_file(const std::filesystem::path& path, const MdsFile& file, const char* remedy) const;
   void make_room(std::size_t shard);
@@ -98,8 +107,8 @@ class ShardStore {
   std::unique_ptr<Threads> threads_ = std::make_unique<Threads>();
   std::vector<Entry> entries_;
   std::deque<std::size_t> queue_;
+  std::vector<std::size_t> ahead_;  // the last list of ahead(), as far as the cache holds it
   std::uint64_t uses_ = 0;
-  std::size_t open_ = 0;
   std::vector<std::unique_ptr<net::RemoteStore>> idle_;  // each is used by one thread at a time
 };
 

@@ -145,8 +145,10 @@ TEST_CASE("A data set is the same uncompressed and compressed by zstd and gzip, 
     const StreamingDataset zipped({.local = folder / name, .validate_hash = "sha1"});
     REQUIRE(zipped.size() == plain.size());
     for (std::int64_t i = 0; i < plain.size(); ++i)
-      for (const char* column : {"id", "text", "tokens"})
-        CHECK(plain.sample(i).bytes(column) == zipped.sample(i).bytes(column));
+      for (const char* column : {"id", "text", "tokens"}) {
+        const MdsSample one = plain.sample(i), other = zipped.sample(i);
+        CHECK(one.bytes(column) == other.bytes(column));
+      }
     CHECK(std::filesystem::exists(folder / name / "shard.00003.mds"));
     CHECK(std::filesystem::exists(folder / name / ("shard.00003.mds." + std::string(name))));  // without a remote
   }

@@ -3,12 +3,14 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <fcntl.h>
 #include <set>
 #include <thread>
 #include <unistd.h>
 
 #include <ATen/ATen.h>
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "composer/core/error.h"
@@ -24,6 +26,7 @@
 #include "tests/support/folder.h"
 #include "tests/support/http_server.h"
 #include "tests/support/in_child.h"
+#include "tests/support/system_calls.h"
 #include "tests/support/warnings.h"
 
 namespace composer::mds_remote_test {
@@ -377,9 +380,119 @@ TEST_CASE("A process that is killed while it fetches does no harm to the next on
 TEST_CASE("What a killed download has left is removed by the next one") {
   const Folder folder;
   test::write_numbered(folder / "r", 60);
-  write_content(folder / "l/.download/.shard.00001.mds.12345.part", "half");
-  write_content(folder / "l/.download/shard.00001.mds", "not renamed yet");
+  const std::string name = "%tshard.00001.mds%t0123456789abcdef";
+  write_content(folder / ("l/.download/." + name + ".12345.part"), "half");
+  write_content(folder / ("l/.download/" + name), "not renamed yet");
   CHECK(everything(StreamingDataset({.local = folder / "l", .remote = (folder / "r").string()})) == counting(60));
+  check_clean(folder / "l");
+}
+
+TEST_CASE("Without locks, readers of one folder do not disturb each other's downloads") {
+  const Folder folder;
+  test::write_numbered(folder / "r", 60, zipped("gz"));
+  const test::NoLocks no_locks;
+  for (int round = 0; round < 4; ++round) {
+    const fs::path local = folder / ("l" + std::to_string(round));
+    const std::string other = "%tshard.00001.mds%t0123456789abcdef";  // of a download on another machine
+    write_content(local / ".download" / other, "half");
+    std::atomic<int> good = 0;
+    std::vector<std::string> errors(4);
+    std::vector<std::thread> readers;
+    for (std::string& error : errors)
+      readers.emplace_back([&] {
+        error = test::error_of([&] {
+          const StreamingDataset dataset({.local = local, .remote = (folder / "r").string(), .validate_hash = "sha1"});
+          if (everything(dataset) == counting(60)) ++good;
+        });
+      });
+    for (std::thread& reader : readers) reader.join();
+    for (const std::string& error : errors) CHECK(error == "no error");
+    CHECK(good == 4);
+    CHECK(fs::remove(local / ".download" / other));
+    check_clean(local);
+  }
+}
+
+TEST_CASE("A shard that cannot be opened stays in the cache") {
+  const Folder folder;
+  test::write_numbered(folder / "r", 60);
+  const data::StreamingOptions options{.local = folder / "l", .remote = (folder / "r").string()};
+  CHECK(everything(StreamingDataset(options)) == counting(60));
+  const int status = test::status_of_child([&] {
+    const StreamingDataset dataset(options);
+    const int next = ::dup(2);
+    ::close(next);
+    const rlimit none_left{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = static_cast<rlim_t>(next)};
+    ::setrlimit(RLIMIT_NOFILE, &none_left);
+    const std::string error = test::error_of([&] { dataset.sample(0); });
+    if (error.find("Too many open files") == std::string::npos) throw DataError(error);
+  });
+  CHECK(test::ended_well(status));
+  CHECK(content_of(folder / "l/shard.00000.mds") == content_of(folder / "r/shard.00000.mds"));
+}
+
+TEST_CASE("A shard that another process has put in place is verified all the same") {
+  const Folder folder;
+  test::write_numbered(folder / "r", 60, {.hashes = {"xxh64"}});
+  const StreamingDataset dataset({.local = folder / "l", .remote = (folder / "r").string(), .validate_hash = "xxh64"});
+  std::string damaged = content_of(folder / "r/shard.00000.mds");
+  damaged.back() ^= 1;
+  fs::create_directories(folder / "l/.download");
+  util::OwnDescriptor other;
+  REQUIRE(other.open(folder / "l/.download/shard.00000.mds.lock", O_RDWR | O_CREAT));
+  REQUIRE(other.try_lock());
+  std::thread reader([&] { CHECK(dataset.sample(0).integer("id") == 0); });
+  write_content(folder / "l/damaged", damaged);
+  fs::rename(folder / "l/damaged", folder / "l/shard.00000.mds");
+  other.close();
+  reader.join();
+  CHECK(content_of(folder / "l/shard.00000.mds") == content_of(folder / "r/shard.00000.mds"));
+}
+
+TEST_CASE("With a limit of the cache, shards that were fetched ahead stay until they are read") {
+  const Folder folder;
+  test::write_numbered(folder / "r", 600);
+  const Served served(folder / "r");
+  const ShardStore store(quick(served.server.url(), folder / "l"));
+  const std::int64_t block = 8 * store.shards()[0].samples;
+  const auto shards = static_cast<std::size_t>(store.shards().size());
+  const StreamingDataset dataset(
+      {.local = folder / "l", .remote = served.server.url(), .cache_limit = 18000, .download_threads = 1});
+  const auto loader = streaming(dataset, {.batch_size = 4, .shuffle_block_size = block});
+  CHECK(flat(ids_of(*loader, 0)).size() == 600);
+  const std::size_t before = served.server.calls().size();
+  CHECK(flat(ids_of(*loader, 1)).size() == 600);
+  const std::size_t gets = served.server.calls().size() - before;
+  CAPTURE(shards);
+  CHECK(shards > 30);
+  CHECK(gets <= shards + shards / 10);
+  CHECK(gets > shards / 4);
+}
+
+TEST_CASE("Any name may be that of a shard") {
+  const Folder folder;
+  test::write_numbered(folder / "r", 60);
+  std::string index = content_of(folder / "r/index.json");
+  const std::string from = "shard.00000.mds", to = "cache";
+  index.replace(index.find(from), from.size(), to);
+  write_content(folder / "r/index.json", index);
+  fs::rename(folder / "r" / from, folder / "r" / to);
+  const int status = test::status_of_child([&] {  // which is killed if it waits for itself
+    const StreamingDataset dataset({.local = folder / "l", .remote = (folder / "r").string(), .cache_limit = 100000});
+    if (everything(dataset) != counting(60)) throw DataError("samples are missing");
+  });
+  CHECK(test::ended_well(status));
+}
+
+TEST_CASE("An error of a remote index.json does not tell the secrets of its URL") {
+  const Folder folder;
+  test::write_numbered(folder / "r", 20);
+  const Served served(folder / "r", [&](const HttpCall&) { return HttpReply{200, "<html>Sign in</html>"}; });
+  const std::string remote = "http://user:hunter2@" + served.server.url().substr(7);
+  const std::string error = test::error_of([&] { StreamingDataset({.local = folder / "l", .remote = remote}); });
+  CAPTURE(error);
+  CHECK(error.find("/index.json: expected {") != std::string::npos);
+  CHECK(error.find("hunter2") == std::string::npos);
   check_clean(folder / "l");
 }
 

@@ -1,5 +1,7 @@
 #include <functional>
 #include <limits>
+#include <utility>
+#include <variant>
 
 #include <ATen/ATen.h>
 
@@ -19,6 +21,22 @@ using data::MdsWriter;
 using data::MdsWriterOptions;
 using data::StreamingDataset;
 using test::Folder;
+
+template <class Sample>
+concept GivesViews = requires(Sample&& sample) {
+  std::forward<Sample>(sample).text("a");
+  std::forward<Sample>(sample).bytes("a");
+  std::forward<Sample>(sample).list("a");
+};
+// corpus.sample(17).text("text") would be a view of what is gone.
+static_assert(GivesViews<const data::MdsSample&> && GivesViews<data::MdsSample&> && !GivesViews<data::MdsSample>);
+
+TEST_CASE("A number that int64 does not hold is refused when it becomes a value, and is no negative one") {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  CHECK(std::get<std::int64_t>(data::MdsValue(kMost).any()) == std::numeric_limits<std::int64_t>::max());
+  CHECK(std::get<std::int64_t>(data::MdsValue(true).any()) == 1);
+  CHECK_THROWS_WITH_AS(data::MdsValue(kMost + 1), "MdsValue: 9223372036854775808 is beyond 2^63 - 1", DataError);
+}
 
 TEST_CASE("A data set is read as it was written, whatever its compression and the size of its shards") {
   for (const char* compression : {"", "zstd", "zstd:19", "gz", "gz:0"})
