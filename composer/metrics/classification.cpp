@@ -353,6 +353,7 @@ void ExactMatch::update(const Outputs& outputs, const Batch& batch) {
   if (target.dim() < 1 || !fits)
     throw DataError(name(), ": expected logits [N, C, ...] or whole numbers [N, ...], and targets [N, ...], got ",
                     output.sizes(), " of type ", output.scalar_type(), " and ", target.sizes());
+  if (target.size(0) == 0) return;
   at::Tensor right = (is_whole ? output : output.argmax(1)).eq(target).reshape({target.size(0), -1});
   if (!options_.ignore_index) {
     over_.add(right.all(1).sum());

@@ -46,9 +46,15 @@ Pairs pairs(const std::string& metric, const at::Tensor& output, const at::Tenso
   return {flat(output), flat(target)};
 }
 
+// Of differences from the first value, so that the mean of equal values is exactly this value.
+at::Tensor mean_of(const at::Tensor& values) {
+  const at::Tensor first = values.select(0, 0);
+  return first + (values - first).mean(0);
+}
+
 at::Tensor row_of(const Pairs& pairs) {
   const auto& [x, y] = pairs;
-  const at::Tensor x_mean = x.mean(0), y_mean = y.mean(0);
+  const at::Tensor x_mean = mean_of(x), y_mean = mean_of(y);
   const at::Tensor dx = x - x_mean, dy = y - y_mean;
   return at::stack({at::full({x.size(1)}, static_cast<double>(x.size(0)), x.options()), x_mean, y_mean,
                     dx.square().sum(0), dy.square().sum(0), (dx * dy).sum(0), (x - y).square().sum(0)})
@@ -59,7 +65,11 @@ at::Tensor row_of(const Pairs& pairs) {
 at::Tensor merged(const at::Tensor& rows) {
   const auto of = [&](Place place) { return rows.select(1, place); };
   const at::Tensor count = of(COUNT), all = count.sum(0);
-  const at::Tensor x = (count * of(OUTPUT_MEAN)).sum(0) / all, y = (count * of(TARGET_MEAN)).sum(0) / all;
+  const auto mean = [&](const at::Tensor& means) {  // as in mean_of()
+    const at::Tensor first = means.select(0, 0);
+    return first + (count * (means - first)).sum(0) / all;
+  };
+  const at::Tensor x = mean(of(OUTPUT_MEAN)), y = mean(of(TARGET_MEAN));
   const at::Tensor dx = of(OUTPUT_MEAN) - x, dy = of(TARGET_MEAN) - y;
   return at::stack({all, x, y, (of(OUTPUT_SQUARES) + count * dx.square()).sum(0),
                     (of(TARGET_SQUARES) + count * dy.square()).sum(0), (of(PRODUCTS) + count * dx * dy).sum(0),
@@ -169,6 +179,7 @@ SpearmanCorrCoef::~SpearmanCorrCoef() = default;
 void SpearmanCorrCoef::update(const Outputs& outputs, const Batch& batch) {
   const at::NoGradGuard no_grad;
   const Pairs all = pairs(name(), pick(outputs, options_.output), batch.at(options_.target), options_.output_names);
+  if (all.output.size(0) == 0) return;
   if (!rows_.empty() && rows_.front().size(2) != all.output.size(1))
     throw DataError(name(), ": all batches must have as many outputs for each sample, got ", all.output.size(1),
                     " after ", rows_.front().size(2));

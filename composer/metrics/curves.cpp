@@ -121,9 +121,14 @@ CurveMetric::Scores CurveMetric::scores_of(const Outputs& outputs, const Batch& 
                       ") and targets [N, ...] (classes), got ", output.sizes(), " and ", target.sizes());
     const at::Tensor classes = whole_classes(name(), target);
     check_classes(classes, columns, plan_.ignore_index, name());
-    at::Tensor answers = classes.flatten().unsqueeze(1);
-    if (plan_.ignore_index) answers = answers.masked_fill(answers.eq(*plan_.ignore_index), -1);
-    return {by_column((*probabilities_of_)(name(), output, plan_.logits, softmax), columns), answers.to(at::kDouble)};
+    at::Tensor answers = classes, known = output;
+    if (plan_.ignore_index) {  // whatever the outputs are there, also for the guess whether they are logits
+      const at::Tensor ignored = classes.eq(*plan_.ignore_index);
+      answers = answers.masked_fill(ignored, -1);
+      known = known.masked_fill(ignored.unsqueeze(1), 0);
+    }
+    return {by_column((*probabilities_of_)(name(), known, plan_.logits, softmax), columns),
+            answers.flatten().unsqueeze(1).to(at::kDouble)};
   }
   const bool is_binary = plan_.task == Task::BINARY;
   if (output.sizes() != target.sizes() || (!is_binary && (output.dim() < 2 || output.size(1) != columns)))
@@ -131,9 +136,13 @@ CurveMetric::Scores CurveMetric::scores_of(const Outputs& outputs, const Batch& 
                     is_binary ? std::string() : join(" [N, ", columns, ", ...] (num_labels is ", columns, ")"),
                     ", got ", output.sizes(), " and ", target.sizes());
   check_yes_or_no(name(), target, plan_.ignore_index, "; of probabilities give target.gt(0.5)");
-  const at::Tensor scores = (*probabilities_of_)(name(), output, plan_.logits, sigmoid);
-  at::Tensor answers = target.to(at::kDouble);
-  if (plan_.ignore_index) answers = answers.masked_fill(target.eq(*plan_.ignore_index), -1);
+  at::Tensor answers = target.to(at::kDouble), known = output;
+  if (plan_.ignore_index) {
+    const at::Tensor ignored = target.eq(*plan_.ignore_index);
+    answers = answers.masked_fill(ignored, -1);
+    known = known.masked_fill(ignored, 0);
+  }
+  const at::Tensor scores = (*probabilities_of_)(name(), known, plan_.logits, sigmoid);
   if (is_binary) return {scores.reshape({-1, 1}), answers.reshape({-1, 1})};
   return {by_column(scores, columns), by_column(answers, columns)};
 }
@@ -171,6 +180,7 @@ void CurveMetric::count(const Scores& scores) {
   };
   positives_.add(histogram(answers.eq(1)));
   all_.add(histogram(answers.ge(0)));
+  undefined_.add(scores.scores.isnan().logical_and_(answers.ge(0)).sum(0));
 }
 
 CurveMetric::Counts CurveMetric::counts_of(bool pooled) const {
@@ -183,7 +193,10 @@ CurveMetric::Counts CurveMetric::counts_of(bool pooled) const {
     const auto above = [](const at::Tensor& counts) {  // the last bins first, without what is below all thresholds
       return counts.slice(1, 1).flip(1).cumsum(1);
     };
-    return {above(positives), above(negatives), positives.sum(1), negatives.sum(1)};
+    at::Tensor undefined = undefined_.value();
+    if (pooled) undefined = undefined.sum(0, /*keepdim=*/true);
+    return {above(positives), above(negatives), positives.sum(1).masked_fill_(undefined.gt(0), kNoArea),
+            negatives.sum(1)};
   }
   const at::Tensor rows = joined(rows_);
   const std::int64_t columns = plan_.columns;
@@ -260,12 +273,14 @@ void CurveMetric::reset() {
   rows_.clear();
   positives_.reset();
   all_.reset();
+  undefined_.reset();
 }
 
 void CurveMetric::visit_sums(const VisitSum& visit) {
   if (plan_.thresholds == 0) return;
   visit("positives", positives_.tensor());
   visit("all", all_.tensor());
+  visit("undefined", undefined_.tensor());
 }
 
 void CurveMetric::visit_rows(const VisitRows& visit) {

@@ -103,7 +103,8 @@ class COMPOSER_EXPORT CurveMetric : public Metric, public HasSeveralValues, publ
   Plan plan_;
   std::shared_ptr<ProbabilitiesOf> probabilities_of_;
   std::vector<at::Tensor> rows_;  // exact: [N, 2 * columns]; for MULTICLASS [N, columns + 1]
-  Sum positives_, all_;           // otherwise: how many have so many thresholds below them, [columns, thresholds + 1]
+  // Otherwise: how many have so many thresholds below them, [columns, thresholds + 1], and are NaN, [columns].
+  Sum positives_, all_, undefined_;
 };
 
 // Area under the ROC curve: how probable it is that a yes has a higher score than a no. 0 if there are none of either,

@@ -82,7 +82,10 @@ void MetricSet::restore(const Kept& kept) {
   auto next_sum = kept.sums.begin();
   auto next_rows = kept.rows.begin();
   for (const Entry& entry : list_) {
-    entry.metric->visit_sums([&](std::string_view, at::Tensor& sum) { sum = *next_sum++; });
+    entry.metric->visit_sums([&](std::string_view, at::Tensor& sum) {  // a copy, because sums grow in place
+      const at::Tensor& before = *next_sum++;
+      sum = before.defined() ? before.clone() : at::Tensor();
+    });
     if (auto* keeper = dynamic_cast<KeepsRows*>(entry.metric.get()))
       keeper->visit_rows([&](std::string_view, std::vector<at::Tensor>& rows) { rows = *next_rows++; });
   }

@@ -170,6 +170,64 @@ TEST_CASE("R2 of small numbers is exact: torchmetrics takes sums below 1e-4 for 
   CHECK(std::isnan(of(at::zeros(1), at::ones(1))));
 }
 
+TEST_CASE("R2 and correlation know equal values, also those that float64 rounds, in one batch and in many") {
+  for (const int batches : {1, 3, 700}) {
+    CAPTURE(batches);
+    R2Score of_equal_targets, of_equal_outputs;
+    PearsonCorrCoef correlation;
+    for (int i = 0; i < batches; ++i) {
+      const at::Tensor equal = at::full({3 + i % 5}, 0.1, at::kDouble), other = at::rand(equal.sizes(), at::kDouble);
+      of_equal_targets.update(equal + 0.1, {{"target", equal}});
+      of_equal_outputs.update(equal, {{"target", equal}});
+      correlation.update(equal, {{"target", other}});
+    }
+    CHECK(value(of_equal_targets) == 0);
+    CHECK(value(of_equal_outputs) == 1);
+    CHECK(std::isnan(value(correlation)));
+  }
+}
+
+TEST_CASE("A batch without rows changes nothing") {
+  SpearmanCorrCoef ranks;
+  ExactMatch matches;
+  const at::Tensor two = at::rand({6, 2}), one = at::ones({4, 3}, at::kLong);
+  ranks.update(two.slice(0, 0, 0), {{"target", two.slice(0, 0, 0)}});
+  ranks.update(two, {{"target", two}});
+  ranks.update(two.slice(0, 0, 0), {{"target", two.slice(0, 0, 0)}});
+  matches.update(one.slice(0, 0, 0), {{"target", one.slice(0, 0, 0)}});
+  matches.update(one, {{"target", one}});
+  CHECK(value(ranks) == doctest::Approx(1));
+  CHECK(value(matches) == 1);
+}
+
+TEST_CASE("Outputs of ignored targets are not looked at, whether the others are probabilities or logits") {
+  const double nan = std::nan("");
+  for (const std::int64_t thresholds : {0, 11}) {
+    CAPTURE(thresholds);
+    for (const double ignored : {7., -7., nan}) {
+      CAPTURE(ignored);
+      BinaryAUROC binary({.thresholds = thresholds, .ignore_index = -1});
+      binary.update(at::tensor({.9, .1, .65, .35, ignored}, at::kDouble),
+                    {{"target", at::tensor({1, 0, 0, 1, -1}, at::kLong)}});
+      CHECK(value(binary) == 0.75);
+      MultilabelAUROC labels({.num_labels = 2, .thresholds = thresholds, .ignore_index = -1});
+      labels.update(at::tensor({.9, .1, .15, .85, ignored, ignored}, at::kDouble).view({3, 2}),
+                    {{"target", at::tensor({1, 0, 0, 1, -1, -1}, at::kLong).view({3, 2})}});
+      CHECK(value(labels) == 1);
+      MulticlassAUROC classes({.num_classes = 2, .thresholds = thresholds, .ignore_index = -1});
+      classes.update(at::tensor({.9, .1, .15, .85, ignored, ignored}, at::kDouble).view({3, 2}),
+                     {{"target", at::tensor({0, 1, -1}, at::kLong)}});
+      CHECK(value(classes) == 1);
+    }
+    BinaryAUROC undefined({.thresholds = thresholds});
+    undefined.update(at::tensor({.1, nan, .3}, at::kDouble), {{"target", at::tensor({0, 1, 1}, at::kLong)}});
+    CHECK(std::isnan(value(undefined)));
+    undefined.reset();
+    undefined.update(at::tensor({.1, .9}, at::kDouble), {{"target", at::tensor({0, 1}, at::kLong)}});
+    CHECK(value(undefined) == 1);
+  }
+}
+
 TEST_CASE("The area under the ROC curve is the share of pairs in the right order, ties counting half") {
   at::manual_seed(4);
   for (int problem = 0; problem < 20; ++problem) {

@@ -5,6 +5,8 @@
 
 #include "composer/core/error.h"
 #include "composer/core/metric.h"
+#include "composer/metrics/classification.h"
+#include "composer/step/metric_set.h"
 #include "tests/support/at_algorithm.h"
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
@@ -44,6 +46,24 @@ std::shared_ptr<Model> counting_model() {
       torch::nn::Linear(4, 3),
       models::ClassifierOptions{
           .num_classes = 3, .train_metrics = Metrics(Counts()), .val_metrics = Metrics(Counts())});
+}
+
+TEST_CASE("Metrics can be set back to what was kept any number of times") {
+  const auto model = counting_model();
+  MetricSet set(Metrics(metrics::MulticlassAccuracy({.num_classes = 3})), "train");
+  const Batch batch{{"target", at::tensor({0, 1, 1}, at::kLong)}};
+  const Outputs outputs(at::eye(3));
+  set.update(*model, batch, outputs);
+  const MetricSet::Kept kept = set.kept();
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& sum : kept.sums) before.push_back(sum.clone());
+  REQUIRE(!before.empty());
+  for (int i = 0; i < 3; ++i) {
+    set.restore(kept);
+    const MetricSet::Kept now = set.kept();
+    for (std::size_t s = 0; s < before.size(); ++s) CHECK(now.sums[s].equal(before[s]));
+    set.update(*model, batch, outputs);
+  }
 }
 
 TEST_CASE("An optimizer that runs its closure several times counts each batch once in the metrics of training") {
