@@ -5,6 +5,8 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <string>
+#include <unistd.h>
 
 #include <composer/algorithms/gradient_clipping.h>
 #include <composer/core/error.h>
@@ -27,7 +29,7 @@ int main(int argc, char** argv) try {
       if (!file.is_symlink()) texts.push_back(file);
   std::ranges::sort(texts);
   const data::ByteTokenizer tokenizer;
-  const fs::path path = fs::temp_directory_path() / "composer-gpt.tokens";
+  const fs::path path = fs::temp_directory_path() / ("composer-gpt-" + std::to_string(::getuid()) + ".tokens");
   data::write_tokens(path, tokenizer, texts);
   const data::TokenFile tokens(path, {.vocabulary = tokenizer.size()});
 
