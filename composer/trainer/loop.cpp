@@ -6,12 +6,23 @@
 #include <c10/util/ScopeExit.h>
 #include <torch/optim/optimizer.h>
 
+#include "composer/core/error.h"
 #include "composer/core/model_access.h"
 #include "composer/trainer/fit_checks.h"
 #include "composer/trainer/impl.h"
 #include "composer/trainer/random_streams.h"
 
 namespace composer {
+namespace {
+
+// Warns once per fit. begin() has set the model to training mode.
+void warn_of_eval_mode(Fit& fit, const State& state) {
+  if (is_training(as_module(*state.model)) || std::exchange(fit.warned_of_mode, true)) return;
+  warn(join("model: is in evaluation mode at batch ", state.timestamp.batch,
+            ", so it trains without dropout and with fixed batch norms; call model->train() before the step"));
+}
+
+}  // namespace
 
 void Trainer::Impl::construct() {
   checkpoints.identity().begin(/*has_callbacks=*/!engine.callbacks().empty());
@@ -99,6 +110,7 @@ bool Trainer::Impl::step() {
   checkpoints.measured().before_step(state);  // values measured up to here
   time.log_batch();
   const Feed& feed = fit->source.feed();
+  warn_of_eval_mode(*fit, state);
   train_step.start(feed, time.since_last_start());
   {
     // Metrics are of the weights before the step.

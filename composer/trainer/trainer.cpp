@@ -110,13 +110,6 @@ ProcessSettings settings_of(const TrainerOptions& options, at::Device device) {
   return settings;
 }
 
-// Warns once per fit. begin() has set the model to training mode.
-void warn_of_eval_mode(Fit& fit, const State& state) {
-  if (is_training(as_module(*state.model)) || std::exchange(fit.warned_of_mode, true)) return;
-  warn(join("model: is in evaluation mode at batch ", state.timestamp.batch,
-            ", so it trains without dropout and with fixed batch norms; call model->train() before the step"));
-}
-
 std::vector<LoggerDestination*> destinations(const Loggers& loggers) {
   std::vector<LoggerDestination*> list;
   for (const auto& plugin : loggers.list()) list.push_back(plugin.object.get());
@@ -281,7 +274,6 @@ bool Trainer::step() {
   if (!impl().fit->source.has_loader())
     throw ConfigError("Trainer::step: there is no train_dataloader; call step(batch)");
   if (impl().fit->skipped) return false;
-  warn_of_eval_mode(*impl().fit, impl().state);
   return impl().guard.train([&] { return impl().step(); });
 }
 
@@ -293,7 +285,6 @@ bool Trainer::step(Batch batch) {
     throw ConfigError("Trainer::step: this fit takes its batches from the ", source.feed().label(),
                       " loader; for batches of your own, make a Trainer without a train_dataloader");
   if (impl().fit->skipped) return false;
-  warn_of_eval_mode(*impl().fit, impl().state);
   source.give(std::move(batch));
   const bool trained = impl().guard.train([&] { return impl().step(); });
   source.take_back();  // step() has not used the batch if training is over
