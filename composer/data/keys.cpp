@@ -20,6 +20,9 @@ Keys::Keys(const RowValues& values, std::int64_t rows, const std::string& what) 
     throw ConfigError(what, ": \"", values.name(), "\" is a name, and only data with names can be asked for it; give ",
                       "a tensor with a value for each row");
   const at::Tensor& given = values.values();
+  if (!given.defined())
+    throw ConfigError(what, ": is given, and is an undefined tensor or an empty name; give a value for each row, or ",
+                      "leave the option out");
   if (given.numel() != rows || given.dim() < 1 || given.size(0) != rows)
     throw DataError(what, ": must have one value for each of ", rows, " rows, got the shape ", given.sizes());
   if (given.is_complex() || given.layout() != at::kStrided)

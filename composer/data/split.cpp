@@ -240,7 +240,7 @@ at::Tensor others(const std::vector<at::Tensor>& parts, std::size_t but) {
 }  // namespace
 
 RowValues::RowValues(const std::vector<std::int64_t>& values)
-    : values_(at::empty({static_cast<std::int64_t>(values.size())}, at::kLong)) {
+    : given_(true), values_(at::empty({static_cast<std::int64_t>(values.size())}, at::kLong)) {
   std::ranges::copy(values, values_.mutable_data_ptr<std::int64_t>());
 }
 

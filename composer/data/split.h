@@ -2,6 +2,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,13 +84,48 @@ struct Fold {
   Part train, test;
 };
 
+// The folds of k_folds(). Each is made when it is asked for, so that a loop over them holds the rows of one.
+template <class D>
+class Folds {
+ public:
+  using value_type = Fold<decltype(subset(std::declval<const D&>(), std::declval<const at::Tensor&>()))>;
+  Folds(D data, std::vector<FoldRows> rows) : data_(std::move(data)), rows_(std::move(rows)) {}
+
+  class Iterator {
+   public:
+    using value_type = Folds::value_type;
+    using reference = value_type;
+    using pointer = void;
+    using difference_type = std::ptrdiff_t;
+    using iterator_category = std::input_iterator_tag;
+    Iterator() = default;
+    Iterator(const Folds* folds, std::size_t at) : folds_(folds), at_(at) {}
+    value_type operator*() const { return (*folds_)[at_]; }
+    Iterator& operator++() {
+      ++at_;
+      return *this;
+    }
+    Iterator operator++(int) { return {folds_, at_++}; }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    const Folds* folds_ = nullptr;
+    std::size_t at_ = 0;
+  };
+  std::size_t size() const { return rows_.size(); }
+  value_type operator[](std::size_t i) const { return {subset(data_, rows_[i].train), subset(data_, rows_[i].test)}; }
+  Iterator begin() const { return {this, 0}; }
+  Iterator end() const { return {this, size()}; }
+
+ private:
+  D data_;
+  std::vector<FoldRows> rows_;
+};
+
 // for (const auto& [train, test] : k_folds(data, 5)) ...
 template <Divisible D>
-auto k_folds(const D& data, std::int64_t k, const SplitOptions& options = {}) {
-  std::vector<Fold<decltype(subset(data, at::Tensor()))>> folds;
-  for (const FoldRows& rows : k_fold_rows(num_rows(data), k, detail::with_values(data, options)))
-    folds.push_back({subset(data, rows.train), subset(data, rows.test)});
-  return folds;
+Folds<D> k_folds(const D& data, std::int64_t k, const SplitOptions& options = {}) {
+  return {data, k_fold_rows(num_rows(data), k, detail::with_values(data, options))};
 }
 
 // Data sets by index: the parts are SampleSources.

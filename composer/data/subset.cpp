@@ -69,7 +69,7 @@ Batch subset(const Batch& data, const at::Tensor& rows) {
 
 SampleSource subset(SampleSource data, const at::Tensor& rows) {
   if (!data.get) throw ConfigError("subset: the data set is null");
-  const at::Tensor chosen = detail::checked_rows("subset", rows, data.size);
+  const at::Tensor chosen = detail::checked_rows("subset", rows, data.size).clone();  // the caller may change its own
   return {.size = chosen.numel(), .get = [get = std::move(data.get), chosen](std::int64_t index, RandomStream random) {
             return get(chosen.const_data_ptr<std::int64_t>()[index], random);
           }};

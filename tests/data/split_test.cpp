@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <set>
 
@@ -12,6 +13,22 @@
 #include "composer/core/error.h"
 #include "tests/data/support.h"
 #include "tests/support/doctest.h"
+
+namespace composer::data::k_folds_test {
+
+// Rows that count how often a part of them is made.
+struct Counted {
+  std::int64_t rows;
+  std::shared_ptr<int> made;
+};
+inline std::int64_t num_rows(const Counted& data) { return data.rows; }
+inline Counted subset(const Counted& data, const at::Tensor& rows) {
+  ++*data.made;
+  return {rows.numel(), data.made};
+}
+inline at::Tensor column(const Counted& data, const std::string&) { return at::arange(data.rows); }
+
+}  // namespace composer::data::k_folds_test
 
 namespace composer::split_test {
 
@@ -254,6 +271,52 @@ TEST_CASE("Folds by time train on the past, and test each row after the first bl
         std::iota(expected.begin(), expected.end(), first);
         CHECK(tested == expected);
       }
+}
+
+TEST_CASE("Folds are made one after another, each when it is asked for") {
+  const auto made = std::make_shared<int>(0);
+  const data::k_folds_test::Counted rows{10, made};
+  const auto folds = data::k_folds(rows, 5, {.seed = 3});
+  CHECK(*made == 0);
+  CHECK(folds.size() == 5);
+  std::int64_t tested = 0;
+  int before = 0;
+  for (const auto& [train, test] : folds) {
+    CHECK(*made == before + 2);
+    before = *made;
+    CHECK(train.rows == 8);
+    tested += test.rows;
+  }
+  CHECK(tested == 10);
+  CHECK(folds[3].test.rows == 2);
+  CHECK(*made == 12);
+  const std::vector<data::Fold<Batch>> all = [] {
+    const auto of_batch = data::k_folds(Batch(at::arange(6)), 3);
+    return std::vector(of_batch.begin(), of_batch.end());
+  }();
+  CHECK(all.size() == 3);
+}
+
+TEST_CASE("An undefined tensor or an empty name for the rows is an error, not the same as none") {
+  const auto error = [](const SplitOptions& options) {
+    try {
+      split_rows(6, {0.5, 0.5}, options);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string("none");
+  };
+  const std::string why =
+      " is given, and is an undefined tensor or an empty name; give a value for each row, or leave "
+      "the option out";
+  CHECK(error({.groups = at::Tensor()}) == "split: groups:" + why);
+  CHECK(error({.groups = ""}) == "split: groups:" + why);
+  CHECK(error({.stratify = at::Tensor()}) == "split: stratify:" + why);
+  CHECK(error({.time = std::string()}) == "split: time:" + why);
+  CHECK(error({.series = ""}) == "split: series:" + why);
+  CHECK(error({.groups = {}}) == "none");
+  CHECK_THROWS_WITH_AS(split(Batch(at::arange(6)), {0.5, 0.5}, {.groups = ""}), doctest::Contains("empty name"),
+                       ConfigError);
 }
 
 TEST_CASE("Batches, data sets and parts of them are divided by the names of their columns") {

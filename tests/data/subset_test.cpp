@@ -55,6 +55,10 @@ TEST_CASE("Rows put together again are what they were, and data sets are read on
   CHECK(some.size == 2);
   CHECK(number(some, 0) == 51);
   CHECK(number(subset(Numbered{10, 3}, at::tensor({2}, at::kLong)), 0) == 12);
+  const at::Tensor chosen = at::tensor({4, 1}, at::kLong);
+  const data::SampleSource kept = subset(both, chosen);
+  chosen.fill_(1000);  // the caller's own
+  CHECK(number(kept, 0) == 51);
 }
 
 TEST_CASE("Rows that do not exist and batches that do not fit are errors that name what does not") {

@@ -219,6 +219,9 @@ TEST_CASE("Windows that no series can have, and rows that contradict each other,
   CHECK_THROWS_WITH_AS(windows(rows, {.length = 1, .time = rows.div(2, "floor")}),
                        doctest::Contains("windows: time: rows 0 and 1 of one series have the same time, 0"), DataError);
   CHECK_THROWS_WITH_AS(windows(rows, {.length = 1, .series = "shop"}), doctest::Contains("shop"), DataError);
+  CHECK_THROWS_WITH_AS(windows(rows, {.length = 1, .series = ""}),
+                       doctest::Contains("windows: series: is given, and is an undefined tensor or an empty name"),
+                       ConfigError);
   const Windows all = windows(rows, {.length = 4});
   CHECK_THROWS_WITH_AS(split_by_time(all, {0.9, 0.1}),
                        doctest::Contains("part 1 of 2, a fraction of 0.1, has no window of 4 rows in any series"),
