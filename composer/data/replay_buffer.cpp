@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -10,6 +11,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/option.h"
+#include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/data/data_spec.h"
 #include "composer/util/random.h"
@@ -119,14 +121,22 @@ void ReplayBuffer::update_priorities(const at::Tensor& index, const at::Tensor& 
     throw DataError("ReplayBuffer: ", values.numel(), " priorities were given for ", rows.numel(), " transitions");
   const auto* row = rows.const_data_ptr<std::int64_t>();
   const auto* value = values.const_data_ptr<double>();
+  // The sum of all must be finite, and none so small that it is never drawn.
+  const double most = std::numeric_limits<double>::max() / (2 * static_cast<double>(options_.capacity));
+  std::vector<double> powers;
   for (std::int64_t i = 0; i < rows.numel(); ++i) {
     if (row[i] < 0 || row[i] >= size_)
       throw DataError("ReplayBuffer: there is no transition ", row[i], "; it has ", size_);
     if (!std::isfinite(value[i]))
       throw DataError("ReplayBuffer: the priority of transition ", row[i], " is ", value[i]);
+    const double power = std::pow(std::abs(value[i]) + kLeastPriority, options_.alpha);
+    if (power > most)
+      throw DataError("ReplayBuffer: the priority of transition ", row[i], " is ", value[i],
+                      ", whose power alpha = ", options_.alpha, " is too large; give smaller ones");
+    powers.push_back(std::max(power, std::numeric_limits<double>::min()));
   }
   for (std::int64_t i = 0; i < rows.numel(); ++i) {
-    const double power = std::pow(std::abs(value[i]) + kLeastPriority, options_.alpha);
+    const double power = powers[static_cast<std::size_t>(i)];
     highest_ = std::max(highest_, power);
     priorities_.set(static_cast<std::size_t>(row[i]), power);
   }
@@ -157,6 +167,14 @@ std::optional<std::int64_t> ReplayBuffer::num_batches() const {
   return options_.batches_per_epoch > 0 ? std::optional(options_.batches_per_epoch) : std::nullopt;
 }
 
+void ReplayBuffer::fit_start(const State& state, Logger&) {
+  if (state.world_size > 1 && state.rank == 0)
+    warn(join(
+        "ReplayBuffer: each of ", state.world_size,
+        " ranks has a buffer of its own, and checkpoints have that of rank 0, with which all ranks of a resumed "
+        "run go on; push the same transitions on all ranks if a resumed run is to be as one that was not stopped"));
+}
+
 StateDict ReplayBuffer::local_hparams() const { return describe(options_, replay_options()); }
 
 void ReplayBuffer::visit_state(StateVisitor& visit) {
@@ -184,14 +202,22 @@ void ReplayBuffer::restore(std::map<std::string, at::Tensor> rows, const std::ve
   const std::int64_t saved = size_, next = next_row_;
   size_ = next_row_ = 0;
   rows_ = {};
-  if (saved < 0 || saved > old_capacity || next < 0 || next >= old_capacity || (saved > 0 && rows.empty()))
+  if (saved < 0 || saved > old_capacity || next < 0 || next >= old_capacity || (saved > 0 && rows.empty()) ||
+      (saved < old_capacity && next != saved))
     throw CheckpointError(path, ": has ", saved, " transitions of ", old_capacity, ", the next at ", next);
   if (saved > options_.capacity)
     throw CheckpointError(path, ": has ", saved, " transitions, more than the capacity, ", options_.capacity,
                           "; give the buffer a capacity of ", old_capacity);
+  const double most = std::numeric_limits<double>::max() / (2 * static_cast<double>(old_capacity));
   for (const double priority : priorities)
-    if (!(priority >= 0) || !std::isfinite(priority)) throw CheckpointError(path, ": a priority is ", priority);
-  const bool prioritized = options_.alpha > 0 && static_cast<std::int64_t>(priorities.size()) == saved;
+    if (!(priority > 0) || !(priority <= most)) throw CheckpointError(path, ": a priority is ", priority);
+  if (!(highest_ > 0) || !(highest_ <= most)) {
+    const double found = std::exchange(highest_, 1);
+    throw CheckpointError(path, ": the highest priority is ", found);
+  }
+  if (!priorities.empty() && static_cast<std::int64_t>(priorities.size()) != saved)
+    throw CheckpointError(path, ": has ", priorities.size(), " priorities of ", saved, " transitions");
+  const bool prioritized = options_.alpha > 0 && !priorities.empty();
   priorities_ = detail::SumTree(options_.alpha > 0 ? static_cast<std::size_t>(options_.capacity) : 0);
   if (saved == 0) return;
   Batch kept;

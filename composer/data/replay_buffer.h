@@ -34,7 +34,8 @@ struct ReplayBufferOptions {
 // What is drawn depends on the seed, the position and the content alone, so a run that is resumed with the saved
 // content draws the same. Batches have the tensors of the transitions, and "index", int64 [B], which names them to
 // update_priorities(); with alpha > 0 also "weight", float32 [B], by which the loss of each is to be multiplied:
-// (size * probability)^-beta, divided by the largest of the batch. Use it from one thread.
+// (size * probability)^-beta, divided by the largest of the batch. Use it from one thread. With several ranks, each has
+// a buffer of its own, and a checkpoint has that of rank 0, which all ranks of a resumed run get: fit() warns.
 class COMPOSER_EXPORT ReplayBuffer final : public Loader, public Callback {
  public:
   explicit ReplayBuffer(ReplayBufferOptions options);  // throws ConfigError
@@ -48,7 +49,8 @@ class COMPOSER_EXPORT ReplayBuffer final : public Loader, public Callback {
   // Throws DataError if there are no transitions.
   Batch sample(std::int64_t number) const { return drawn(0, number); }
   // Sets the priorities (errors of predictions; their absolute values count) of transitions that a batch named by its
-  // "index". Throws ConfigError without alpha, DataError for an unknown index or a priority that is not finite.
+  // "index". Throws ConfigError without alpha, DataError for an unknown index and for a priority that is not finite or
+  // that alpha makes too large.
   void update_priorities(const at::Tensor& index, const at::Tensor& priorities);
   void set_beta(double beta);  // 0 to 1; not saved: compute it from the timestamp
 
@@ -59,6 +61,7 @@ class COMPOSER_EXPORT ReplayBuffer final : public Loader, public Callback {
   void set_default_seed(std::uint64_t seed) override { default_seed_ = seed; }
 
   StateDict local_hparams() const override;
+  void fit_start(const State& state, Logger& logger) override;
   void visit_state(StateVisitor& visit) override;
 
  private:

@@ -1,12 +1,16 @@
 #include "composer/data/replay_buffer.h"
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/core/logger.h"
+#include "composer/core/state.h"
 #include "composer/core/state_dict.h"
 #include "composer/data/for_rank.h"
 #include "composer/data/sum_tree.h"
@@ -16,6 +20,7 @@
 #include "tests/support/cut_and_resumed.h"
 #include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::replay_buffer_test {
 
@@ -201,6 +206,68 @@ TEST_CASE("A run that learns from a replay buffer and is killed goes on as one t
           return options;
         },
         7);
+}
+
+TEST_CASE("A fit of several ranks warns that a checkpoint has the buffer of rank 0 alone") {
+  ReplayBuffer buffer({.capacity = 4, .batch_size = 2});
+  for (const auto& [rank, size, warns] :
+       std::vector<std::tuple<int, int, bool>>{{0, 1, false}, {0, 2, true}, {1, 2, false}}) {
+    State state;
+    state.rank = rank;
+    state.world_size = size;
+    Logger logger(state, {});
+    const test::Warnings warnings;
+    buffer.fit_start(state, logger);
+    CHECK(warnings.say("ReplayBuffer: each of 2 ranks has a buffer of its own") == warns);
+    CHECK(warnings.texts.size() == (warns ? 1U : 0U));
+  }
+}
+
+TEST_CASE("A damaged state of a buffer is an error, and priorities that cannot be summed are") {
+  ReplayBuffer buffer({.capacity = 4, .batch_size = 2, .alpha = 2});
+  buffer.push(numbered(0, 3));
+  const auto damaged = [&](const std::function<void(StateDict&)>& damage) {
+    StateDict state;
+    StateVisitor saving = StateVisitor::saving(state);
+    buffer.visit_state(saving);
+    damage(state);
+    ReplayBuffer into({.capacity = 4, .batch_size = 2, .alpha = 2});
+    StateVisitor loading = StateVisitor::loading(state, "replay");
+    try {
+      into.visit_state(loading);
+    } catch (const CheckpointError& error) {
+      CHECK(into.size() == 0);
+      into.push(numbered(0, 2));
+      CHECK(into.sample(0)["weight"].isfinite().all().item<bool>());
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  CHECK(damaged([](StateDict&) {}) == "none");
+  for (const double highest : {0.0, -1.0, double(NAN), double(INFINITY), 1e308})
+    CHECK(damaged([&](StateDict& state) { state["highest"] = highest; }).find("the highest priority is") !=
+          std::string::npos);
+  CHECK(damaged([](StateDict& state) { state["next_row"] = std::int64_t{1}; }).find("the next at 1") !=
+        std::string::npos);
+  for (const double priority : {0.0, -1.0, double(NAN), 1e308}) {
+    CAPTURE(priority);
+    const std::string error = damaged([&](StateDict& state) {
+      ReplayBuffer other({.capacity = 4, .batch_size = 2, .alpha = 2});
+      StateDict priorities;
+      std::vector<double> values{1, priority, 1};
+      StateVisitor saving = StateVisitor::saving(priorities);
+      saving("priorities", values);
+      state["priorities"] = *priorities.find("priorities");
+    });
+    CHECK(error.find("a priority is") != std::string::npos);
+  }
+  CHECK_THROWS_WITH_AS(buffer.update_priorities(at::tensor({1}, at::kLong), at::full({1}, 1e200, at::kDouble)),
+                       doctest::Contains("is 1e+200, whose power alpha = 2 is too large"), DataError);
+  CHECK(buffer.sample(0)["weight"].isfinite().all().item<bool>());
+  ReplayBuffer steep({.capacity = 4, .batch_size = 64, .alpha = 60});
+  steep.push(numbered(0, 2));
+  steep.update_priorities(at::arange(2), at::zeros({2}));  // (1e-6)^60 is not a number of 64 bits
+  CHECK(contents(steep) == std::set<std::int64_t>{0, 1});
 }
 
 TEST_CASE("Transitions that do not fit, and drawing from nothing, are errors") {
