@@ -44,6 +44,12 @@ at::Tensor view(const M& matrix, std::shared_ptr<const void> keep_alive = {}) {
   }
 }
 
+// A Matrix or Array that is gone after the call: use from(). Maps, Refs and blocks name the memory of others.
+template <class M>
+requires EigenMatrix<M> && std::same_as<typename M::PlainObject, M> at::Tensor view(
+    M&& matrix, std::shared_ptr<const void> keep_alive = {})
+= delete;
+
 // A tensor of its own, in the order of rows: [rows, cols], or [n] of a vector. Copies, whatever the order in Eigen.
 template <EigenMatrix M>
 at::Tensor from(const M& matrix) {

@@ -87,7 +87,9 @@ at::Tensor from(std::vector<T> values, at::IntArrayRef shape = {}) {
   if constexpr (std::same_as<T, bool>) {  // a vector of bits
     const at::Tensor tensor = detail::table_for({owner->size()}, c10::ScalarType::Bool).reshape({-1});
     std::copy(owner->begin(), owner->end(), tensor.mutable_data_ptr<bool>());
-    return shape.empty() ? tensor : tensor.reshape(shape);
+    return detail::tensor_over("from", tensor.const_data_ptr(), c10::ScalarType::Bool, owner->size(),
+                               detail::natural_shape<T>(owner->size()), shape,
+                               std::make_shared<const at::Tensor>(tensor));
   } else {
     return detail::tensor_over("from", owner->data(), detail::type_of<typename detail::ElementOf<T>::Type>(),
                                detail::numbers_in<T>(owner->size()), detail::natural_shape<T>(owner->size()), shape,

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -26,6 +27,11 @@ using data::view;
 using test::numbers_of;
 
 namespace {
+
+template <class T>
+concept Viewable = requires(T matrix) {
+  view(std::forward<T>(matrix));
+};
 
 std::vector<float> counted(std::size_t n) {
   std::vector<float> values(n);
@@ -117,6 +123,10 @@ TEST_CASE("Numbers of each kind keep their type, arrays and rows become columns"
   CHECK((from(std::vector<std::uint8_t>{1}).scalar_type() == at::kByte));
   CHECK((from(std::vector<std::int8_t>{1}).scalar_type() == at::kChar));
   CHECK(from(std::vector<bool>{true, false}).equal(at::arange(2).eq(0)));
+  CHECK(from(std::vector<bool>{true, false}, {-1, 1}).equal(at::arange(2).eq(0).view({2, 1})));
+  CHECK_THROWS_WITH_AS(from(std::vector<bool>{true, false}, {3}), "from: 2 numbers cannot have the shape [3]",
+                       DataError);
+  CHECK(from(std::vector<bool>()).numel() == 0);
   CHECK(from(std::vector<float>{}).sizes() == at::IntArrayRef{0});
   CHECK(from(std::vector<std::array<std::int64_t, 2>>{{1, 2}, {3, 4}, {5, 6}}).equal(at::arange(1, 7).view({3, 2})));
   CHECK(from(std::vector<std::vector<std::int64_t>>{{1, 2}, {3, 4}, {5, 6}}).equal(at::arange(1, 7).view({3, 2})));
@@ -182,6 +192,9 @@ TEST_CASE("Matrices of either order are tensors of their rows and columns, by st
     return equal;
   };
   CHECK(is_equal(from(matrix), matrix));
+  static_assert(Viewable<Eigen::MatrixXf&> && Viewable<const Eigen::MatrixXf&>);
+  static_assert(Viewable<Eigen::Map<Eigen::MatrixXf>> && Viewable<Eigen::Block<Eigen::MatrixXf>>);
+  static_assert(!Viewable<Eigen::MatrixXf> && !Viewable<Eigen::Vector3d>);  // would be gone at once
   CHECK(is_equal(view(matrix.block(1, 2, 2, 3)), matrix.block(1, 2, 2, 3)));
   CHECK(is_equal(from(matrix.row(1)), matrix.row(1)));
   CHECK(from(matrix.row(1)).dim() == 1);
