@@ -6,4 +6,6 @@ Preprocessing::~Preprocessing() = default;
 
 Outputs Preprocessing::undo(Outputs outputs) const { return outputs; }
 
+std::vector<std::string> Preprocessing::class_names() const { return {}; }
+
 }  // namespace composer::data

@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <vector>
 
 #include "composer/core/export.h"
 #include "composer/core/state_dict.h"
@@ -20,6 +21,9 @@ class COMPOSER_EXPORT Preprocessing {
   // Turns the outputs of the model into the units of the raw data, such as targets that were scaled. By default they
   // stay as they are. Thread-safe.
   virtual Outputs undo(Outputs outputs) const;
+  // The names of the classes in the order of the model's outputs, if the preprocessing has learned them; by default
+  // none.
+  virtual std::vector<std::string> class_names() const;
   // All that was fitted, and the options that apply() depends on (core/state_dict.h).
   virtual void visit_state(StateVisitor& visit) = 0;
 };

@@ -72,6 +72,21 @@ TEST_CASE("A predictor of a table has the features that were fitted, and predict
                        doctest::Contains("this predictor has none"), ConfigError);
 }
 
+TEST_CASE("A predictor has the names of the classes that its table has learned, unless others are given") {
+  const Folder folder;
+  const auto features = std::make_shared<data::TableFeatures>(data::TableFeaturesOptions{.target = {"city"}});
+  features->fit(houses());
+  const auto model = models::make("mlp", {{"features", "2 2"}});
+  const std::vector<std::string> cities{"Oslo", "Rome"};
+  CHECK(Predictor(model, {.preprocessing = features}).classes() == cities);
+  save_predictor(folder / "city", *model, {.preprocessing = features});
+  CHECK(predictor_info(folder / "city").classes == cities);
+  const Predictor loaded = Predictor::load(folder / "city");
+  CHECK(loaded.labels(at::tensor({0.F, 1.F, 2.F, 1.F}).view({2, 2})) == std::vector<std::string>{"Rome", "Oslo"});
+  save_predictor(folder / "own", *model, {.preprocessing = features, .classes = {"a", "b"}});
+  CHECK(Predictor::load(folder / "own").classes() == std::vector<std::string>{"a", "b"});
+}
+
 TEST_CASE("A table is divided by the names of its columns, also of texts") {
   const data::Table all = houses();
   const auto parts = data::split(all, {0.5, 0.5}, {.groups = "city"});

@@ -67,6 +67,7 @@ class COMPOSER_EXPORT TableFeatures final : public Preprocessing {
 
   // As inverse_target(), for a model with one output, if .scale_target is set.
   Outputs undo(Outputs outputs) const override;
+  std::vector<std::string> class_names() const override { return classes(); }
 
   std::vector<std::string> feature_names() const;   // of the columns of "input", such as "area" and "city=Oslo"
   const std::vector<std::string>& classes() const;  // of the target, sorted by text or by number; empty if it is none
