@@ -122,11 +122,36 @@ auto reading(const std::filesystem::path& path, const Read& read) {
   }
 }
 
+// Whether the tensor has the memory of one of these.
+bool is_in(const Batch& batch, const at::Tensor& tensor) {
+  return std::ranges::any_of(batch, [&](const auto& item) {
+    return item.second.has_storage() && tensor.has_storage() && item.second.is_alias_of(tensor);
+  });
+}
+
+void require_rows(const std::string& name, const at::Tensor& output, std::int64_t samples) {
+  if (output.dim() > 0 && output.size(0) == samples) return;
+  throw ConfigError("Predictor: batch_size: the output \"", name, "\" of ", samples, " samples is ", output.sizes(),
+                    ", which is not one row for each, so parts cannot be put together; set batch_size = 0, and predict "
+                    "all samples at once");
+}
+
 }  // namespace
 
 struct Predictor::Impl {
   std::shared_ptr<Model> model;
   PredictorOptions options;
+  std::vector<ModulePointer> modules;  // those below the model that were in evaluation mode when it was made
+  bool evaluates = true;               // whether the model itself was; its train() may be its own
+
+  void require_evaluation() const {
+    if ((!evaluates || !is_training(as_module(*model))) &&
+        std::ranges::none_of(modules, [](const ModulePointer& module) { return is_training(*module); }))
+      return;
+    throw ConfigError(
+        "Predictor: the model is in training mode, which a fit or the program has set since the Predictor was made; "
+        "call model->eval() before it predicts, and model->train() if it is trained further");
+  }
 
   Batch prepare(const Batch& samples) const {
     return options.preprocessing ? options.preprocessing->apply(samples) : samples;
@@ -134,7 +159,10 @@ struct Predictor::Impl {
   // The outputs for samples that are computed at once.
   Outputs compute(const Batch& samples, bool prepared) const {
     Batch batch = prepared ? samples : prepare(samples);
-    for (auto& [name, tensor] : batch) tensor = tensor.to(options.device);
+    for (auto& [name, tensor] : batch) {
+      tensor = tensor.to(options.device);
+      if (is_in(samples, tensor)) tensor = tensor.clone();  // forward() may write into its inputs
+    }
     Outputs outputs = eval_forward_of(*model, batch, nullptr);
     for (auto& [name, tensor] : outputs) tensor = tensor.to(at::kCPU);
     return options.preprocessing ? options.preprocessing->undo(std::move(outputs)) : outputs;
@@ -148,7 +176,11 @@ Predictor::Predictor(std::shared_ptr<Model> model, PredictorOptions options) {
   if (std::ranges::any_of(named_tensors(as_module(*model)),
                           [&](const auto& item) { return item.second.device() != options.device; }))
     move_to(as_module(*model), options.device);
-  impl_ = std::make_shared<const Impl>(Impl{std::move(model), std::move(options)});
+  if (options.classes.empty() && options.preprocessing) options.classes = options.preprocessing->class_names();
+  std::vector<ModulePointer> modules = modules_below(as_module(*model));
+  std::erase_if(modules, [](const ModulePointer& module) { return !module || is_training(*module); });
+  const bool evaluates = !is_training(as_module(*model));
+  impl_ = std::make_shared<const Impl>(Impl{std::move(model), std::move(options), std::move(modules), evaluates});
 }
 
 Predictor Predictor::load(const std::filesystem::path& folder, PredictorOptions options) {
@@ -188,6 +220,7 @@ Outputs Predictor::predict(const Batch& samples) const { return predict(samples,
 Outputs Predictor::predict_prepared(const Batch& samples) const { return predict(samples, /*prepared=*/true); }
 
 Outputs Predictor::predict(const Batch& samples, bool prepared) const {
+  impl_->require_evaluation();
   const ThreadsOfCall threads(impl_->options.threads);
   const at::NoGradGuard no_grad;
   const std::int64_t most = impl_->options.batch_size, count = samples_of(samples);
@@ -195,8 +228,10 @@ Outputs Predictor::predict(const Batch& samples, bool prepared) const {
   std::vector<Outputs> parts;
   for (std::int64_t begin = 0; begin < count; begin += most) {
     Batch part;
-    for (const auto& [name, tensor] : samples) part.set(name, tensor.narrow(0, begin, std::min(most, count - begin)));
+    const std::int64_t rows = std::min(most, count - begin);
+    for (const auto& [name, tensor] : samples) part.set(name, tensor.narrow(0, begin, rows));
     parts.push_back(impl_->compute(part, prepared));
+    for (const auto& [name, tensor] : parts.back()) require_rows(name, tensor, rows);
   }
   Outputs all;
   for (const auto& [name, tensor] : parts.front()) {

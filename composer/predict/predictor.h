@@ -39,7 +39,8 @@ struct PredictorInfo {
 
 struct SavePredictorOptions {
   std::shared_ptr<data::Preprocessing> preprocessing = {};
-  std::vector<std::string> classes = {};             // names of the classes, in the order of the outputs
+  // Names of the classes, in the order of the outputs. Empty: Preprocessing::class_names().
+  std::vector<std::string> classes = {};
   std::map<std::string, std::string> metadata = {};  // anything worth knowing: where the data came from, accuracies
   // Raw samples. Names, types and shapes of their tensors are noted, and they are predicted once, so that what cannot
   // work is known now.
@@ -51,7 +52,8 @@ struct SavePredictorOptions {
 
 // Writes a folder with all that Predictor::load() needs: model.safetensors, preprocessing.safetensors if there is any,
 // and predictor.json. The folder appears whole or not at all, and replaces a predictor of this name. Throws
-// ConfigError, before anything is written, for anything else of this name and for what SavePredictorOptions says.
+// ConfigError, before anything is written, for anything else of this name, for a predictor's folder with other files in
+// it, for a model whose local_hparams() has NaN, infinities or tensors, and for what SavePredictorOptions says.
 COMPOSER_EXPORT void save_predictor(const std::filesystem::path& folder, Model& model,
                                     SavePredictorOptions options = {});
 
@@ -62,7 +64,8 @@ struct PredictorOptions {
   // Applied to all that is predicted. For load(): an object of a class of your own, whose state is then loaded; those
   // of the library are made by their names.
   std::shared_ptr<data::Preprocessing> preprocessing = {};
-  std::vector<std::string> classes = {};  // for labels(); load() takes those of the folder if there are none here
+  // For labels(). Empty: load() takes those of the folder; otherwise Preprocessing::class_names().
+  std::vector<std::string> classes = {};
   at::Device device = at::kCPU;
   std::int64_t threads = 0;     // of libtorch's operators in each call; 0: those of the calling thread
   std::int64_t batch_size = 0;  // most samples that are computed at once; 0: all that are given
@@ -75,7 +78,9 @@ class COMPOSER_EXPORT Predictor {
   // Makes a model that is no ready one; gets the PredictorInfo::options of the folder.
   using ModelFactory = std::function<std::shared_ptr<Model>(const StateDict& options)>;
 
-  // The model must not be trained on while it predicts. It is moved to the device.
+  // Sets the model to evaluation mode, and moves it to the device. It must not be trained on while it predicts. If it
+  // is trained later, call model->eval() before the next predict(), which throws ConfigError otherwise; and after
+  // predicting in the middle of a fit, call model->train().
   explicit Predictor(std::shared_ptr<Model> model, PredictorOptions options = {});
   // Reads a folder of save_predictor(). Verifies every byte. Throws CheckpointError.
   static Predictor load(const std::filesystem::path& folder, PredictorOptions options = {});
@@ -85,7 +90,8 @@ class COMPOSER_EXPORT Predictor {
   static Predictor from_checkpoint(const std::filesystem::path& checkpoint, std::shared_ptr<Model> model,
                                    PredictorOptions options = {});
 
-  // The outputs for raw samples [N, ...], on the host. Preprocessing::undo() has been applied.
+  // The outputs for raw samples [N, ...], on the host. Preprocessing::undo() has been applied. The samples stay as they
+  // are, even if forward() writes into its inputs.
   Outputs predict(const Batch& samples) const;
   Outputs operator()(const Batch& samples) const { return predict(samples); }
   // For one sample: neither its tensors nor the outputs have the first dimension.

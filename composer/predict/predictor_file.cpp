@@ -1,5 +1,6 @@
 #include "composer/predict/predictor_file.h"
 
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -24,6 +25,7 @@ const std::string& utf8(const std::string& text) {
   return text;
 }
 
+// Of Model::local_hparams().
 PredictorJson json_of(const StateDict& values) {
   PredictorJson json = PredictorJson::object();
   for (const auto& [name, value] : values.entries()) {
@@ -31,6 +33,11 @@ PredictorJson json_of(const StateDict& values) {
     if (const auto* text = std::get_if<std::string>(&value)) place = utf8(*text);
     if (const auto* number = std::get_if<std::int64_t>(&value)) place = *number;
     if (const auto* number = std::get_if<double>(&value)) place = *number;
+    if (std::holds_alternative<at::Tensor>(value) || (place.is_number_float() && !std::isfinite(place.get<double>())))
+      throw ConfigError("save_predictor: the model's local_hparams() has \"", name, "\", which is ",
+                        place.is_null() ? "a tensor" : join(place.get<double>()),
+                        "; a predictor can keep finite numbers, texts, booleans, and dicts of them. Make it a text, or "
+                        "a buffer of the model");
     if (const auto* flag = std::get_if<bool>(&value)) place = *flag;
     if (const auto* dict = std::get_if<StateDict>(&value)) place = json_of(*dict);
   }

@@ -7,16 +7,14 @@
 #include "composer/core/error.h"
 #include "composer/models/classifier.h"
 #include "composer/models/registry.h"
-#include "composer/util/random_state.h"
+#include "composer/predict/random_aside.h"
 
 namespace composer::predict {
 
 std::shared_ptr<Model> make_ready_model(const PredictorInfo& info, const std::string& path) {
   try {
-    const RandomState random;  // of the program, which needs no random weights
-    std::shared_ptr<Model> model = models::make(info.model, info.options);
-    random.restore();
-    return model;
+    const RandomAside random;  // the program needs no random weights
+    return models::make(info.model, info.options);
   } catch (const c10::Error& error) {
     throw CheckpointError(path, ": model: ", error.what_without_backtrace());
   } catch (const std::exception& error) {

@@ -17,10 +17,10 @@
 #include "composer/models/registry.h"
 #include "composer/predict/predictor.h"
 #include "composer/predict/predictor_file.h"
+#include "composer/predict/random_aside.h"
 #include "composer/predict/recording.h"
 #include "composer/surgery/layer.h"
 #include "composer/util/new_file.h"
-#include "composer/util/random_state.h"
 #include "composer/util/random_text.h"
 
 namespace composer {
@@ -42,9 +42,8 @@ std::vector<std::pair<std::string, std::string>> outline_of(const torch::nn::Mod
 }
 
 void check_made_by_name(const Model& model, const std::string& name) {
-  const RandomState random;  // of the program, which goes on as if no model had been made
+  const predict::RandomAside random;  // the program goes on as if no model had been made
   const auto found = outline_of(as_module(model)), made = outline_of(*models::make(name, local_hparams_of(model)));
-  random.restore();
   for (std::size_t i = 0; i < std::max(found.size(), made.size()); ++i) {
     if (i < found.size() && i < made.size() && found[i] == made[i]) continue;
     const std::string is = i < found.size() ? found[i].first + " is " + found[i].second : "the model ends";
@@ -55,6 +54,15 @@ void check_made_by_name(const Model& model, const std::string& name) {
                       is, ", and in a new one ", was,
                       ". Set .by_name = false, and give Predictor::load() a function that makes such a model");
   }
+}
+
+// The folder of a predictor is replaced as a whole, so nothing else may be in it.
+void check_only_a_predictor(const fs::path& folder) {
+  for (const auto& item : saving::real_files().list(folder))
+    if (item.name != predict::kPredictorFile && item.name != predict::kPredictorWeights &&
+        item.name != predict::kPredictorPreprocessing)
+      throw ConfigError("save_predictor: ", folder.string(), " is a predictor with \"", item.name,
+                        "\" in it, which would be lost: move that away, or give the predictor another name");
 }
 
 fs::path free_place(const fs::path& folder) {
@@ -69,6 +77,7 @@ fs::path free_place(const fs::path& folder) {
   if (!is_free)
     throw ConfigError("save_predictor: ", target.string(),
                       " exists and is no predictor: give it another name, or remove it");
+  if (type == saving::FileSystem::Type::FOLDER) check_only_a_predictor(target);
   return target;
 }
 
@@ -118,6 +127,7 @@ void save_predictor(const fs::path& folder, Model& model, SavePredictorOptions o
   file.info.options = local_hparams_of(model);
   if (preprocessing) file.info.preprocessing = preprocessing->name();
   file.info.inputs = inputs_of(example);
+  if (classes.empty() && preprocessing) classes = preprocessing->class_names();
   file.info.classes = std::move(classes);
   file.info.metadata = std::move(metadata);
   file.info.composer_version = COMPOSER_VERSION;

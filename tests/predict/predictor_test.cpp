@@ -1,6 +1,9 @@
 #include "composer/predict/predictor.h"
 
+#include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -10,12 +13,14 @@
 #include "composer/core/error.h"
 #include "composer/models/mlp.h"
 #include "composer/models/resnet_cifar.h"
+#include "composer/predict/random_aside.h"
 #include "composer/surgery/layer.h"
 #include "tests/predict/support.h"
 #include "tests/support/doctest.h"
 #include "tests/support/error_of.h"
 #include "tests/support/folder.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::predictor_test {
 namespace {
@@ -42,6 +47,16 @@ Predictor::ModelFactory make_own() {
   return
       [](const StateDict& options) { return std::make_shared<OwnNet>(std::get<std::int64_t>(*options.find("width"))); };
 }
+
+// A model of one function.
+struct Of final : Model {
+  explicit Of(std::function<Outputs(const Batch&)> given) : function(std::move(given)) {}
+  Outputs forward(const Batch& batch) override { return function(batch); }
+  Losses loss(const Outputs& outputs, const Batch&) override { return outputs.begin()->second.sum(); }
+  StateDict local_hparams() const override { return options; }
+  std::function<Outputs(const Batch&)> function;
+  StateDict options;
+};
 
 }  // namespace
 
@@ -76,6 +91,125 @@ TEST_CASE("A predictor is in evaluation mode, computes no gradients, and is thre
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(equal == std::vector<char>(8, 1));
+}
+
+TEST_CASE("A model that is in training mode again is not predicted with, and none of its numbers change") {
+  const auto model = test::model_with_memory();
+  const Batch batch = test::tiny_data(5);
+  const Predictor predictor(model);
+  const Outputs expected = predictor(batch);
+  std::vector<at::Tensor> buffers;
+  for (const at::Tensor& buffer : model->buffers()) buffers.push_back(buffer.clone());
+  model->train();
+  CHECK_THROWS_WITH_AS(predictor(batch), doctest::Contains("call model->eval()"), ConfigError);
+  CHECK(model->is_training());
+  model->eval();
+  model->modules(/*include_self=*/false).back()->train();  // a part of it
+  CHECK_THROWS_AS(predictor(batch), ConfigError);
+  for (std::size_t i = 0; i < buffers.size(); ++i) CHECK(model->buffers()[i].equal(buffers[i]));
+  model->eval();
+  check_equal(predictor(batch), expected);
+
+  TrainerOptions options = test::tiny_options();
+  options.model = model;
+  options.device = at::Device(at::kCPU);
+  Trainer trainer(std::move(options));
+  trainer.fit();
+  CHECK_THROWS_AS(predictor(batch), ConfigError);
+  CHECK_NOTHROW(Predictor(model)(batch));
+}
+
+TEST_CASE("A part of a model that is always in training mode, such as a dropout that is drawn, can be predicted with") {
+  struct Drawn final : torch::nn::Module {
+    Drawn() { torch::nn::Module::train(true); }
+    void train(bool) override { torch::nn::Module::train(true); }
+  };
+  const auto model = own_net(4);
+  model->register_module("drawn", std::make_shared<Drawn>());
+  const Predictor predictor(model);
+  CHECK_NOTHROW(predictor({{"x", waves({2, 3})}}));
+  model->out->train();
+  CHECK_THROWS_AS(predictor({{"x", waves({2, 3})}}), ConfigError);
+}
+
+TEST_CASE("A fit warns once that a callback has made a predictor of the model that it trains") {
+  const auto model = test::model_with_memory();
+  TrainerOptions options = test::tiny_options();
+  options.model = model;
+  options.device = at::Device(at::kCPU);
+  options.callbacks.add(test::At([&](Event event, const State& state) {
+    if (event == Event::BATCH_END && state.timestamp.batch == 1) Predictor(model)(test::tiny_data(3));
+  }));
+  const test::Warnings warnings;
+  Trainer(std::move(options)).fit();
+  CHECK(warnings.texts ==
+        std::vector<std::string>{"model: is in evaluation mode at batch 1, so it trains without dropout and with fixed "
+                                 "batch norms; call model->train() before the step"});
+}
+
+TEST_CASE("Samples stay as they are, even if the model writes into its inputs") {
+  const auto model = std::make_shared<Of>([](const Batch& batch) -> Outputs { return batch.front().relu_(); });
+  const Batch samples = waves({5, 3});
+  const at::Tensor before = samples.front().clone();
+  for (const std::int64_t size : {0, 2}) {
+    const Predictor predictor(model, {.batch_size = size});
+    CHECK(predictor(samples).only().equal(before.relu()));
+    predictor.predict_prepared(samples);
+    predictor.predict_one(samples.front()[1]);
+    CHECK(samples.front().equal(before));
+  }
+}
+
+TEST_CASE("Outputs without a row for each sample are not put together of parts") {
+  const auto model = std::make_shared<Of>([](const Batch& batch) -> Outputs {
+    return {{"rows", batch.front() * 2}, {"mean", batch.front().mean(0)}};
+  });
+  CHECK(Predictor(model)(waves({5, 3})).at("mean").numel() == 3);
+  CHECK_THROWS_WITH_AS(Predictor(model, {.batch_size = 2})(waves({5, 3})),
+                       doctest::Contains("batch_size: the output \"mean\" of 2 samples is [3]"), ConfigError);
+}
+
+TEST_CASE("Random numbers that are drawn aside do not change those of the program, also after an error") {
+  at::manual_seed(4);
+  const at::Tensor expected = at::rand({3});
+  at::manual_seed(4);
+  try {
+    const predict::RandomAside aside;
+    at::rand({5});
+    throw DataError("wrong");
+  } catch (const DataError&) {
+  }
+  CHECK(at::rand({3}).equal(expected));
+}
+
+TEST_CASE("Options of a model that predictor.json cannot keep are an error when it is saved") {
+  const Folder folder;
+  Of model([](const Batch& batch) -> Outputs { return batch.front(); });
+  model.register_buffer("scale", at::ones({1}));
+  model.options["inner"] = StateDict();
+  std::get<StateDict>(model.options["inner"])["rate"] = std::nan("");
+  CHECK(error_of([&] {
+          save_predictor(folder / "m", model);
+        }).starts_with("save_predictor: the model's local_hparams() has \"rate\", which is nan; a predictor can"));
+  std::get<StateDict>(model.options["inner"])["rate"] = at::ones({2});
+  CHECK(error_of([&] { save_predictor(folder / "m", model); }).find("\"rate\", which is a tensor") !=
+        std::string::npos);
+  CHECK_FALSE(fs::exists(folder / "m"));
+  std::get<StateDict>(model.options["inner"])["rate"] = 0.5;
+  CHECK_NOTHROW(save_predictor(folder / "m", model));
+}
+
+TEST_CASE("The folder of a predictor is not replaced if something else is in it") {
+  const Folder folder;
+  const auto model = models::mlp({.features = {2, 3}});
+  save_predictor(folder / "m", *model);
+  std::ofstream(folder / "m/notes.txt") << "mine";
+  CHECK_THROWS_WITH_AS(save_predictor(folder / "m", *model),
+                       doctest::Contains("is a predictor with \"notes.txt\" in it"), ConfigError);
+  CHECK(fs::exists(folder / "m/notes.txt"));
+  CHECK_NOTHROW(Predictor::load(folder / "m"));
+  fs::remove(folder / "m/notes.txt");
+  CHECK_NOTHROW(save_predictor(folder / "m", *model));
 }
 
 TEST_CASE("The threads of a predictor are those of its calls alone") {
