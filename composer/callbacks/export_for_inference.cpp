@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/jit/api/module.h>
 
 #include "composer/callbacks/callback_files.h"
 #include "composer/checkpoint/name_format.h"
@@ -17,9 +16,10 @@
 #include "composer/core/run.h"
 #include "composer/core/state.h"
 #include "composer/core/state_dict.h"
-#include "composer/formats/torch_trace.h"
+#include "composer/formats/torch_script.h"
 #include "composer/formats/weights.h"
-#include "composer/predict/traced_model.h"
+#include "composer/predict/random_aside.h"
+#include "composer/predict/recording.h"
 #include "composer/util/absolute_format.h"
 #include "composer/util/new_file.h"
 #include "composer/util/text.h"
@@ -34,15 +34,21 @@ std::vector<std::string> names_of(const ExportForInferenceOptions& options, cons
   return names;
 }
 
-std::string torch_script(Model& model, const std::vector<std::string>& names, const Batch& sample, at::Device device) {
-  const formats::TracedFunction function = predict::function_of(model, names, sample, device);
-  torch::jit::Module recorded = formats::trace(as_module(model), function);
-  if (!predict::try_other_sizes(recorded, function).works)
-    warn(join("ExportForInferenceCallback: the program works for ", function.examples.front().size(0),
-              " samples at once only, as in the sample, because the model's forward() uses that number"));
+constexpr const char* kRecorder = "ExportForInferenceCallback";
+
+std::string torch_script(Model& model, const std::vector<std::string>& names, const Batch& sample) {
+  const predict::Recording recording = predict::record(kRecorder, model, sample, {.inputs = names});
+  predict::tell_of_sizes(kRecorder, recording, {});
   util::OutText file;
-  formats::write_torch_script(file, as_module(model), function);
+  formats::write_torch_script(file, as_module(model), recording.function);
   return std::move(file).str();
+}
+
+// Throws if the model cannot be recorded, which is better known before it has been trained.
+void try_recording(const State& state, const std::vector<std::string>& names, const Batch& sample) {
+  const predict::RandomAside random(state.device);
+  const predict::Evaluating evaluating(*state.model);
+  predict::record(kRecorder, *state.model, sample, {.inputs = names});
 }
 
 }  // namespace
@@ -71,6 +77,8 @@ void ExportForInferenceCallback::fit_start(const State& state, Logger&) {
   if (options_.save_format == ExportFormat::TORCHSCRIPT) formats::check_locale_for_torch_script();
   util::NewFile tried(path_at(state));
   tried.write("");
+  if (options_.save_format == ExportFormat::TORCHSCRIPT && !sample_.empty())
+    try_recording(state, names_of(options_, sample_), sample_);
 }
 
 void ExportForInferenceCallback::after_dataloader(const State& state, Logger&) {
@@ -82,6 +90,7 @@ void ExportForInferenceCallback::after_dataloader(const State& state, Logger&) {
     sample_.set(name, state.batch.at(name).detach().clone());
   }
   sample_ = predict::few_samples(sample_);
+  try_recording(state, names_of(options_, sample_), sample_);
 }
 
 // The sample is saved because a complete run has no batch when it is resumed.
@@ -110,7 +119,7 @@ void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {
   }
   state.run->with_model(WeightsUse::EXPORT, state.seed, [&](Model& model) {
     if (!is_script) return save_weights(as_module(model), path);
-    write_whole_file(path, torch_script(model, names_of(options_, sample_), sample_, state.device));
+    write_whole_file(path, torch_script(model, names_of(options_, sample_), sample_));
   });
   logger.upload_file(
       {.path = path, .name = "{run_name}/" + std::filesystem::path(path).filename().string(), .overwrite = true});

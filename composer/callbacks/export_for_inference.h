@@ -26,7 +26,8 @@ struct ExportForInferenceOptions {
 // Writes the model for inference when a fit ends, in evaluation mode and with the weights that an algorithm such as EMA
 // returns for export. A new file replaces the previous one. Rank 0 writes; the file is sent to loggers that take files.
 // Throws ConfigError from the constructor, and before the first batch is trained if that batch lacks one of the
-// input_names. Throws Error at FIT_START if the file cannot be written.
+// input_names. Throws Error at FIT_START if the file cannot be written, and before the first batch is trained if the
+// recorded program would have other outputs than the model.
 class COMPOSER_EXPORT ExportForInferenceCallback final : public Callback {
  public:
   explicit ExportForInferenceCallback(ExportForInferenceOptions options);

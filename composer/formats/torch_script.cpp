@@ -67,7 +67,12 @@ void check_operators(const jit::Graph& graph) {
   throw Error("TorchScript: operators that libtorch does not have: ", listed(names));
 }
 
-jit::Stack to_stack(const TracedFunction::Tensors& tensors) { return {tensors.begin(), tensors.end()}; }
+// Copies, because the function may write into its inputs.
+jit::Stack to_stack(const TracedFunction::Tensors& tensors) {
+  jit::Stack stack;
+  for (const at::Tensor& tensor : tensors) stack.emplace_back(tensor.clone());
+  return stack;
+}
 
 jit::Stack result_of(const TracedFunction::Tensors& outputs) {
   if (outputs.size() == 1) return {outputs.front()};

@@ -1,12 +1,10 @@
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 
+#include "composer/formats/in_place.h"
 #include "composer/formats/torch_script.h"
 
 namespace composer::formats {
-
-// How operators that write into their inputs are recorded: as they are, or as those that return the result instead.
-enum class InPlace : std::uint8_t { KEPT, REPLACED };
 
 // What write_torch_script() writes: a module with the tensors of `module` and the recorded function as its forward().
 // The graph has the types and shapes of the examples. Throws as write_torch_script() does.

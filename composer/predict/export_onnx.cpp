@@ -1,5 +1,9 @@
+#include <algorithm>
+#include <exception>
 #include <filesystem>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -38,15 +42,70 @@ void name_dimensions(onnx::OnnxModel& model, const Recording& recording, const p
   }
 }
 
+onnx::OnnxModel onnx_model_of(Model& model, const formats::TracedFunction& function, const Exported& names) {
+  const auto program = formats::trace(as_module(model), function, formats::InPlace::REPLACED);
+  return onnx::Conversion(program, names.inputs, names.outputs).run();
+}
+
+bool equal_attributes(const onnx::Attribute& a, const onnx::Attribute& b) {
+  if (a.name != b.name || a.value.index() != b.value.index()) return false;
+  if (const auto* tensor = std::get_if<at::Tensor>(&a.value)) return tensor->equal(std::get<at::Tensor>(b.value));
+  return std::visit(
+      [&]<class T>(const T& value) {
+        if constexpr (std::is_same_v<T, at::Tensor>)
+          return true;
+        else
+          return value == std::get<T>(b.value);
+      },
+      a.value);
+}
+
+// Whether two recordings with examples of other sizes are the same model: no size of an example is in it.
+bool are_same(const onnx::OnnxModel& a, const onnx::OnnxModel& b) {
+  return std::ranges::equal(a.operations, b.operations,
+                            [](const onnx::Operation& one, const onnx::Operation& other) {
+                              return one.name == other.name && one.inputs == other.inputs &&
+                                     one.outputs == other.outputs &&
+                                     std::ranges::equal(one.attributes, other.attributes, equal_attributes);
+                            }) &&
+         std::ranges::equal(a.weights, b.weights, [](const auto& one, const auto& other) {
+           return one.first == other.first && one.second.scalar_type() == other.second.scalar_type() &&
+                  (one.second.is_same(other.second) || one.second.equal(other.second));
+         });
+}
+
+bool has_sizes_of_example(Model& model, const Recording& recording, const predict::DynamicSizes& dynamic,
+                          const onnx::OnnxModel& made) {
+  try {
+    return !are_same(made, onnx_model_of(model, predict::resized(recording.function, dynamic), recording.exported));
+  } catch (const std::exception&) {  // what can be translated depends on the sizes
+    return true;
+  }
+}
+
+void check_output_names(const Exported& exported) {
+  for (const std::string& output : exported.outputs)
+    if (std::ranges::find(exported.inputs, output) != exported.inputs.end())
+      throw ConfigError("export_onnx: \"", output,
+                        "\" is the name of an input and of an output of the model, and ONNX needs two; give the output "
+                        "another name in forward()");
+}
+
 }  // namespace
 
 Exported export_onnx(Model& model, const Batch& example, const std::filesystem::path& path, ExportOptions options) {
   const predict::Evaluating evaluating(model);
-  Recording recording = predict::record("export_onnx", model, example, options);
-  const auto program = formats::trace(as_module(model), recording.function, formats::InPlace::REPLACED);
-  onnx::OnnxModel converted = onnx::Conversion(program, recording.exported.inputs, recording.exported.outputs).run();
-  name_dimensions(converted, recording, options.dynamic);
-  const std::string bytes = onnx::onnx_bytes(converted);
+  Recording recording = predict::record("export_onnx", model, example, options, formats::InPlace::REPLACED);
+  check_output_names(recording.exported);
+  predict::tell_of_sizes("export_onnx", recording, options.dynamic);
+  onnx::OnnxModel made = onnx_model_of(model, recording.function, recording.exported);
+  if (recording.other.works && has_sizes_of_example(model, recording, options.dynamic, made)) {
+    recording.other.works = recording.exported.any_batch_size = false;
+    predict::tell_of_sizes("export_onnx", recording, options.dynamic,
+                           "operators of ONNX that it needs have sizes of it");
+  }
+  name_dimensions(made, recording, options.dynamic);
+  const std::string bytes = onnx::onnx_bytes(made);
   util::NewFile file(path);
   file.write(bytes);
   file.commit();

@@ -16,6 +16,7 @@ Exported export_torchscript(Model& model, const Batch& example, const std::files
   formats::check_locale_for_torch_script();
   const predict::Evaluating evaluating(model);
   predict::Recording recording = predict::record("export_torchscript", model, example, options);
+  predict::tell_of_sizes("export_torchscript", recording, options.dynamic);
   util::OutText bytes;
   formats::write_torch_script(bytes, as_module(model), recording.function);
   util::NewFile file(path);

@@ -41,6 +41,8 @@ class Call {
   std::vector<std::int64_t> sizes(const char* argument) const;  // of the example
   std::int64_t rank(const char* argument) const { return static_cast<std::int64_t>(sizes(argument).size()); }
   bool is_tensor(const char* argument) const;
+  // In which libtorch computes with both: the first is a tensor, the second a tensor or a number.
+  at::ScalarType common_type(const char* a, const char* b) const;
   at::ScalarType result_type() const;
   std::vector<std::int64_t> result_sizes() const;
 

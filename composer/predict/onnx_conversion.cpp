@@ -3,6 +3,8 @@
 #include <exception>
 #include <optional>
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/result_type.h>
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -100,8 +102,12 @@ std::string Conversion::name_of(const jit::Value* value) {
   if (const auto found = names_.find(value); found != names_.end()) return found->second;
   if (const auto weight = attributes_.find(value); weight != attributes_.end() && weight->second.second.isTensor()) {
     const std::string& path = weight->second.first;
-    if (taken_.insert(path).second) model_.weights.emplace_back(path, weight->second.second.toTensor());
-    return names_[value] = path;
+    const auto [known, is_new] = weights_.try_emplace(path);
+    if (is_new) {
+      known->second = taken_.insert(path).second ? path : fresh_name();  // an input or output may have this name
+      model_.weights.emplace_back(known->second, weight->second.second.toTensor());
+    }
+    return names_[value] = known->second;
   }
   if (const auto constant = known_tensor(value)) return names_[value] = add_constant(*constant);
   throw Error("export_onnx: ", value->debugName(), " is no tensor that is known");
@@ -253,6 +259,14 @@ std::vector<std::int64_t> Call::wholes(const char* argument) const {
 std::int64_t Call::dimension(const char* argument, const char* of, std::int64_t extra) const {
   const std::int64_t given = whole(argument);
   return given < 0 ? given + rank(of) + extra : given;
+}
+
+at::ScalarType Call::common_type(const char* a, const char* b) const {
+  const auto like = [&](const char* argument) {  // what libtorch's rules depend on
+    return at::empty(std::vector<std::int64_t>(sizes(argument).size()), type(argument));
+  };
+  if (is_tensor(b)) return at::result_type(like(a), like(b));
+  return at::result_type(like(a), constant_of(*this, value(b), b).toScalar());
 }
 
 at::ScalarType Call::type(const char* argument) const { return conversion_.type_of(value(argument)); }

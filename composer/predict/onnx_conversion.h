@@ -44,6 +44,7 @@ class Conversion {
   std::vector<std::string> input_names_, output_names_;
   OnnxModel model_;
   std::set<std::string> taken_;                                         // names of values
+  std::map<std::string, std::string> weights_;                          // names of weights, by their paths
   std::map<const torch::jit::Value*, std::string> names_;               // of tensors
   std::map<const torch::jit::Value*, std::vector<std::string>> lists_;  // of tensors in lists
   std::map<const torch::jit::Value*, std::pair<std::string, c10::IValue>>

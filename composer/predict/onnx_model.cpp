@@ -85,7 +85,8 @@ std::int64_t onnx_type(at::ScalarType type) {
     case at::kBFloat16:
       return 16;
     default:
-      return 0;
+      throw ConfigError("export_onnx: ONNX has no type for ", type,
+                        "; use other types in forward(), or export_torchscript()");
   }
 }
 

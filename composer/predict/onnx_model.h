@@ -42,7 +42,7 @@ struct OnnxModel {
   std::vector<GraphValue> inputs, outputs;
 };
 
-// The number of a type in ONNX; 0: it has none.
+// The number of a type in ONNX. Throws ConfigError if it has none.
 std::int64_t onnx_type(at::ScalarType type);
 
 // The bytes of the file. Throws ConfigError for 2 GiB or more, which protocol buffers cannot hold.

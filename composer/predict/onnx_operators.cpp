@@ -311,9 +311,9 @@ std::string hardtanh(Call& call) {
 }
 // (self, min, max)
 std::string clamp(Call& call) {
-  std::vector<std::string> inputs = {call.tensor("self")};
-  inputs.push_back(call.has("min") ? call.tensor_as("min", call.type("self")) : std::string());
-  if (call.has("max")) inputs.push_back(call.tensor_as("max", call.type("self")));
+  std::vector<std::string> inputs = {call.tensor_as("self", call.result_type())};
+  inputs.push_back(call.has("min") ? call.tensor_as("min", call.result_type()) : std::string());
+  if (call.has("max")) inputs.push_back(call.tensor_as("max", call.result_type()));
   return call.add("Clip", inputs);
 }
 std::string rsqrt(Call& call) { return call.add("Reciprocal", {call.add("Sqrt", {call.tensor("self")})}); }
@@ -350,12 +350,11 @@ std::string pow(Call& call) {
 
 Translate compared(const char* name) {
   return [name](Call& call) {
-    return call.add(name, {call.tensor("self"), call.tensor_as("other", call.type("self"))});
+    const at::ScalarType type = call.common_type("self", "other");
+    return call.add(name, {call.tensor_as("self", type), call.tensor_as("other", type)});
   };
 }
-std::string not_equal(Call& call) {
-  return call.add("Not", {call.add("Equal", {call.tensor("self"), call.tensor_as("other", call.type("self"))})});
-}
+std::string not_equal(Call& call) { return call.add("Not", {compared("Equal")(call)}); }
 Translate logical(const char* name) {
   return [name](Call& call) {
     return call.add(name, {call.tensor_as("self", at::kBool), call.tensor_as("other", at::kBool)});
@@ -375,6 +374,17 @@ std::string where(Call& call) {
 
 // --- shapes ---
 
+// Self with these sizes instead of those before the dimension `rest`. Sizes from there on are read in the program,
+// because they may be other ones than in the example.
+std::string reshaped_before(Call& call, std::int64_t rest, const Sizes& sizes) {
+  const std::string self = call.tensor("self");
+  const std::int64_t rank = call.rank("self");
+  if (rest == rank) return reshaped(call, self, sizes);
+  const std::string kept =
+      call.add("Slice", {call.add("Shape", {self}), call.constant(Sizes{rest}), call.constant(Sizes{rank})});
+  return call.add("Reshape", {self, call.add("Concat", {call.constant(sizes), kept}, {{"axis", std::int64_t{0}}})});
+}
+
 // (self, start_dim, end_dim)
 std::string flatten(Call& call) {
   const Sizes sizes = call.sizes("self");
@@ -384,18 +394,16 @@ std::string flatten(Call& call) {
   if (start == end) return call.tensor("self");
   Sizes result(start, 0);
   result.push_back(-1);
-  result.insert(result.end(), sizes.begin() + static_cast<std::ptrdiff_t>(end) + 1, sizes.end());
-  return reshaped(call, call.tensor("self"), result);
+  return reshaped_before(call, static_cast<std::int64_t>(end) + 1, result);
 }
 
 // (self, dim, sizes)
 std::string unflatten(Call& call) {
-  const Sizes before = call.sizes("self"), inner = call.wholes("sizes");
+  const Sizes inner = call.wholes("sizes");
   const auto dim = call.dimension("dim", "self");
   Sizes result(static_cast<std::size_t>(dim), 0);
   result.insert(result.end(), inner.begin(), inner.end());
-  result.insert(result.end(), before.begin() + dim + 1, before.end());
-  return reshaped(call, call.tensor("self"), result);
+  return reshaped_before(call, dim + 1, result);
 }
 
 // (self, size), or (self, shape)

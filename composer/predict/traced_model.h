@@ -29,9 +29,13 @@ formats::TracedFunction function_of(Model& model, const std::vector<std::string>
 // Dimensions besides the first that may have other sizes than in the example, by the name of the tensor.
 using DynamicSizes = std::map<std::string, std::vector<std::int64_t>>;
 
-// Whether the recorded program has the function's outputs for the examples. It has not where forward() makes tensors
-// from numbers, reads numbers of tensors, or draws random ones.
-bool is_faithful(torch::jit::Module& program, const formats::TracedFunction& function);
+// Where the recorded program has the function's outputs.
+enum class Agreement : std::uint8_t {
+  EVERYWHERE,          // for the examples, and for other values in tensors of their shapes
+  FOR_EXAMPLES_ALONE,  // not for other values, because forward() reads numbers from tensors or decides by them
+  NOWHERE              // because forward() makes tensors from numbers, or draws random ones
+};
+Agreement agreement_of(torch::jit::Module& program, const formats::TracedFunction& function);
 
 // What a recorded program takes that the example did not have.
 struct OtherSizes {
@@ -40,5 +44,8 @@ struct OtherSizes {
 };
 OtherSizes try_other_sizes(torch::jit::Module& program, const formats::TracedFunction& function,
                            const DynamicSizes& dynamic = {});
+// The function with examples of one sample more, and dynamic sizes one less: for a second recording of a function that
+// takes other sizes.
+formats::TracedFunction resized(const formats::TracedFunction& function, const DynamicSizes& dynamic);
 
 }  // namespace composer::predict

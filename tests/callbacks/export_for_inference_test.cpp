@@ -209,6 +209,45 @@ TEST_CASE("What would fail at the end of training fails before the first batch i
   CHECK(!fs::exists(folder / "net.pt"));
 }
 
+TEST_CASE(
+    "A model that cannot be recorded is an error before the first batch is trained, not a wrong program after all") {
+  struct Made final : Model {
+    explicit Made(bool reads) : reads_(reads) { register_module("head", head); }
+    Outputs forward(const Batch& batch) override {
+      const at::Tensor x = head(batch.at("input").flatten(1));
+      return reads_ ? x / x.abs().max().item<float>() : x * at::tensor({1.F, 2.F, 3.F}, x.options());
+    }
+    Losses loss(const Outputs& outputs, const Batch& batch) override {
+      return (outputs.only() - batch.at("target")).square().mean();
+    }
+    nn::Linear head{16, 3};
+
+   private:
+    bool reads_;
+  };
+  const Folder folder;
+  for (const bool reads : {false, true})
+    for (const bool own_sample : {false, true}) {
+      std::int64_t trained = 0;
+      TrainerOptions options = tiny_options();
+      options.model = std::make_shared<Made>(reads);
+      options.train_dataloader = data::in_memory(images(8), {.batch_size = 4, .shuffle = false});
+      options.callbacks.add(ExportForInferenceCallback({.save_path = (folder / "net.pt").string(),
+                                                        .sample_input = own_sample ? images(2) : Batch(),
+                                                        .input_names = {"input"}}));
+      options.callbacks.add(At([&](Event event, const State&) { trained += event == Event::BEFORE_FORWARD ? 1 : 0; }));
+      std::string text;
+      try {
+        Trainer(std::move(options)).fit();
+      } catch (const std::exception& error) {
+        text = describe(error);
+      }
+      CHECK(text.find(reads ? "other ones for other values" : "makes a tensor from numbers") != std::string::npos);
+      CHECK(trained == 0);
+      CHECK(!fs::exists(folder / "net.pt"));
+    }
+}
+
 TEST_CASE("A complete run that is started again exports again, with the sample that its checkpoint kept") {
   const Folder folder;
   fit({.save_path = (folder / "first.pt").string(), .input_names = {"input"}}, false,
