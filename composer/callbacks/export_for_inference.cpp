@@ -18,7 +18,6 @@
 #include "composer/core/state_dict.h"
 #include "composer/formats/torch_script.h"
 #include "composer/formats/weights.h"
-#include "composer/predict/random_aside.h"
 #include "composer/predict/recording.h"
 #include "composer/util/absolute_format.h"
 #include "composer/util/new_file.h"
@@ -46,9 +45,9 @@ std::string torch_script(Model& model, const std::vector<std::string>& names, co
 
 // Throws if the model cannot be recorded, which is better known before it has been trained.
 void try_recording(const State& state, const std::vector<std::string>& names, const Batch& sample) {
-  const predict::RandomAside random(state.device);
-  const predict::Evaluating evaluating(*state.model);
-  predict::record(kRecorder, *state.model, sample, {.inputs = names});
+  if (!state.run) return;
+  state.run->with_model(WeightsUse::EXPORT, state.seed,
+                        [&](Model& model) { predict::record(kRecorder, model, sample, {.inputs = names}); });
 }
 
 }  // namespace
