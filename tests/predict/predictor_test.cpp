@@ -116,7 +116,8 @@ TEST_CASE("A model that is in training mode again is not predicted with, and non
   Trainer trainer(std::move(options));
   trainer.fit();
   CHECK_THROWS_AS(predictor(batch), ConfigError);
-  CHECK_NOTHROW(Predictor(model)(batch));
+  const Predictor after(model);
+  CHECK_NOTHROW(after(batch));
 }
 
 TEST_CASE("A part of a model that is always in training mode, such as a dropout that is drawn, can be predicted with") {
@@ -138,7 +139,9 @@ TEST_CASE("A fit warns once that a callback has made a predictor of the model th
   options.model = model;
   options.device = at::Device(at::kCPU);
   options.callbacks.add(test::At([&](Event event, const State& state) {
-    if (event == Event::BATCH_END && state.timestamp.batch == 1) Predictor(model)(test::tiny_data(3));
+    if (event != Event::BATCH_END || state.timestamp.batch != 1) return;
+    const Predictor predictor(model);
+    predictor(test::tiny_data(3));
   }));
   const test::Warnings warnings;
   Trainer(std::move(options)).fit();
