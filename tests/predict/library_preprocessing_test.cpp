@@ -95,6 +95,11 @@ TEST_CASE("A table is divided by the names of its columns, also of texts") {
     for (std::int64_t row = 1; row < part.rows(); ++row) CHECK(part.texts("city")[row] == part.texts("city")[0]);
   const auto [old_rows, new_rows] = data::split(all, {0.5, 0.5}, {.time = "area"});
   CHECK(old_rows["area"].max().item<double>() < new_rows["area"].min().item<double>());
+  const data::Table days{{"day", {"2024-01-03", "2023-12-31", "2024-02-01", "2024-01-02"}},
+                         {"y", {3.0, 1.0, 4.0, 2.0}}};
+  const auto [past, future] = data::split(days, {0.5, 0.5}, {.time = "day"});
+  CHECK(past["y"].max().item<double>() == 2);
+  CHECK(future["y"].min().item<double>() == 3);
 }
 
 TEST_CASE("A predictor of images prepares files as it prepares tensors") {

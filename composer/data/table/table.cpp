@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <unordered_map>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/nonzero.h>
 
@@ -393,7 +395,18 @@ std::string Table::head(std::int64_t count) const {
 std::int64_t num_rows(const Table& table) { return table.rows(); }
 Table subset(const Table& table, const at::Tensor& rows) { return table.rows(rows); }
 at::Tensor column(const Table& table, const std::string& name) {
-  return table.column(name).is_text() ? table.codes(name) : table[name];
+  if (!table.column(name).is_text()) return table[name];
+  const TextColumn& texts = table.texts(name);
+  std::map<std::string_view, std::int64_t> places;
+  for (std::int64_t row = 0; row < texts.size(); ++row)
+    if (!texts.is_missing(row)) places.emplace(texts[row], 0);
+  std::int64_t next = 0;
+  for (auto& [text, place] : places) place = next++;
+  const at::Tensor values = at::full({texts.size()}, -1, at::kLong);
+  auto* const into = values.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < texts.size(); ++row)
+    if (!texts.is_missing(row)) into[row] = places.at(texts[row]);
+  return values;
 }
 
 }  // namespace composer::data

@@ -157,6 +157,7 @@ class COMPOSER_EXPORT Table {
 // Tables can be divided by split() and k_folds(), by the names of columns (composer/data/split.h).
 COMPOSER_EXPORT std::int64_t num_rows(const Table& table);
 COMPOSER_EXPORT Table subset(const Table& table, const at::Tensor& rows);
-COMPOSER_EXPORT at::Tensor column(const Table& table, const std::string& name);  // texts: their codes()
+// Texts are numbered in the order of texts, so that dates such as 2024-01-31 are in the order of time; -1: missing.
+COMPOSER_EXPORT at::Tensor column(const Table& table, const std::string& name);
 
 }  // namespace composer::data
