@@ -116,6 +116,16 @@ void write_layers(const fs::path& folder) {
         return at::scaled_dot_product_attention(x.unsqueeze(1), x.unsqueeze(1), x.unsqueeze(1), bias, 0, false, 0.3);
       },
       test::waves({3, 11, 5}));
+  write(folder, "any_length", *of([](const at::Tensor& x) {
+          return x.unflatten(1, {2, -1}).mean(2).flatten(0, 1).unflatten(0, {-1, 2});
+        }),
+        test::waves({3, 4, 6, 2}), {{"input", {2}}});
+  function(
+      "whole_numbers",
+      [bounds = at::tensor({0.5F, 1.5F, 2.5F, 3.F, 4.F, 5.F})](const at::Tensor& x) {
+        return x.lt(0.5).to(at::kFloat) + x.ne(bounds).to(at::kFloat) * 2 + x.clamp(0.5, 3);
+      },
+      at::arange(24, at::kLong).view({4, 6}).remainder(5));
   function(
       "padded",
       [](const at::Tensor& x) {
