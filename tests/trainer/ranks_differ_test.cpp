@@ -1,5 +1,6 @@
 // Ranks that are told different things: an error on all of them that names the difference, instead of ranks that wait
 // for each other or weights that drift apart.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -216,7 +217,8 @@ Settings other_value(const OptionInfo& option) {
       {"act_fn", {{"act_fn", "relu"}}},
       {"average", {{"average", "macro"}, {"num_classes", "3"}}},
       {"thresholds", {{"thresholds", "5"}}},
-      {"class_names", {{"class_names", "a,b,c"}, {"num_classes", "3"}}},
+      {"class_names", {{"class_names", "a,b,c"}, {"num_classes", "3"}, {"num_labels", "3"}}},
+      {"per_class", {{"per_class", "true"}, {"num_classes", "3"}, {"num_labels", "3"}}},
   };
   if (const auto found = given.find(option.name); found != given.end()) return found->second;
   const std::string now = option.example.value_or(option.default_text);
@@ -238,7 +240,8 @@ Settings settings_with(const Entry<List>& entry, const Settings& changed) {
   Settings settings;
   for (const OptionInfo& option : entry.options)
     if (option.example) settings[option.name] = *option.example;
-  for (const auto& [name, text] : changed) settings[name] = text;
+  for (const auto& [name, text] : changed)
+    if (std::ranges::find(entry.options, name, &OptionInfo::name) != entry.options.end()) settings[name] = text;
   return settings;
 }
 
