@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <composer/algorithms/freeze_until.h>
 #include <composer/data/image/image_folder.h>
@@ -55,7 +56,7 @@ int main(int argc, char** argv) try {
 
   const auto predictor = Predictor::load(argv[3]);  // as another program would
   const Outputs outputs =
-      predictor.predict_prepared(predictor.preprocessing<data::ImagePreprocessing>().read({plain.file(0)}));
+      predictor.predict_prepared(predictor.preprocessing<data::ImagePreprocessing>().read(std::vector{plain.file(0)}));
   std::cout << "accuracy " << accuracy << "; " << plain.file(0).string() << " shows: " << predictor.labels(outputs)[0]
             << '\n';
 } catch (const std::exception& error) {

@@ -3,10 +3,14 @@
 
 The headers are those that the CMakeLists.txt of the modules list after HEADERS.
 """
+import argparse
 import pathlib
 import re
 import sys
 
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--check", action="store_true", help="write nothing")
+check = parser.parse_args().check
 root = pathlib.Path(__file__).resolve().parent.parent
 TEXT = """#pragma once
 // All of libcomposer: every header that is installed. It takes a compiler less time than <torch/torch.h>, which it does
@@ -23,7 +27,7 @@ def headers():
 
 text = TEXT + "".join(f'#include "{path}"\n' for path in sorted(headers()))
 file = root / "composer/composer.h"
-if "--check" not in sys.argv[1:]:
+if not check:
     file.write_text(text)
 elif not file.exists() or file.read_text() != text:
     sys.exit("composer/composer.h does not include every installed header: run scripts/umbrella.py")

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,9 @@ class COMPOSER_EXPORT ImagePreprocessing final : public Preprocessing {
   // An image file, or several as one batch [N, C, H, W], which requires that all get one size.
   at::Tensor read(const std::filesystem::path& file) const;
   Batch read(const std::vector<std::filesystem::path>& files) const;
+  // Which of the two a list in braces would mean is hard to see: give a path or a std::vector.
+  template <class T>
+  void read(std::initializer_list<T>) const = delete;
   // The same as transforms, for ImageFolderOptions. Images of other channels become those of the options.
   Transforms transforms() const { return transforms_; }
   const ImagePreprocessingOptions& options() const { return options_; }
