@@ -31,7 +31,7 @@ def defined(objects):
 def path_of(name):
     """composer::Trainer::fit of "composer::Trainer::fit(composer::FitOptions) const", as a list; no template arguments."""
     name = re.sub(r"\[abi:\w+\]", "", name)
-    before, _, operator = name.partition("operator")
+    before, operator = (re.split(r"\boperator", name, maxsplit=1) + [""])[:2]
     if operator and not operator[0].isalnum() and operator[0] != "_":
         return path_of(before + "operator")[:-1] + ["operator" + operator[:operator.index("(", 1)]]
     depth, plain = 0, ""

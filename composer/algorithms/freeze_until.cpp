@@ -48,9 +48,8 @@ namespace {
 
 std::vector<Option<FreezeUntilOptions>> freeze_until_options() {
   using O = FreezeUntilOptions;
-  return all_options(option("parameters", &O::parameters).example("*.bias"), option("except", &O::except),
+  return all_options(option("parameters", &O::parameters), option("except", &O::except),
                      option("until", &O::until)
-                         .example("2ba")
                          .above(0)
                          .in({TimeUnit::EPOCH, TimeUnit::BATCH, TimeUnit::SAMPLE, TimeUnit::TOKEN, TimeUnit::DURATION}),
                      option("keep_statistics", &O::keep_statistics));

@@ -39,7 +39,7 @@ namespace detail {
 
 // Throws DataError, beginning with `who`, unless it is an int64 [n] of rows from 0 to `rows` - 1. Returns it on the
 // host.
-at::Tensor checked_rows(const char* who, const at::Tensor& rows, std::int64_t of);
+COMPOSER_EXPORT at::Tensor checked_rows(const char* who, const at::Tensor& rows, std::int64_t of);
 
 }  // namespace detail
 }  // namespace composer::data

@@ -257,12 +257,13 @@ std::vector<Option<TopKAccuracyOptions>> top_k_accuracy_options() {
     std::set<std::int64_t> seen;
     return !ks.empty() && std::ranges::all_of(ks, [&](std::int64_t k) { return k > 0 && seen.insert(k).second; });
   };
-  return with_names<O>(part("k", &O::k, "whole numbers, as in 1,5")
-                           .read_by(read_ks)
-                           .shown(text_of_ks)
-                           .must("be one number or more, each >= 1 and once", are_valid)
-                           .refuses({"0", "", "2,2"}),
-                       option("ignore_index", &O::ignore_index));
+  auto k = part("k", &O::k, "whole numbers, as in 1,5")
+               .read_by(read_ks)
+               .shown(text_of_ks)
+               .must("be one number or more, each >= 1 and once", are_valid)
+               .refuses({"0", "", "2,2"});
+  k.default_text = "1,5";
+  return with_names<O>(std::move(k), option("ignore_index", &O::ignore_index));
 }
 
 std::vector<Option<ExactMatchOptions>> exact_match_options() {
