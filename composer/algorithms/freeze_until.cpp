@@ -48,7 +48,7 @@ namespace {
 
 std::vector<Option<FreezeUntilOptions>> freeze_until_options() {
   using O = FreezeUntilOptions;
-  return all_options(option("parameters", &O::parameters), option("except", &O::except),
+  return all_options(option("parameters", &O::parameters).example("*.bias"), option("except", &O::except),
                      option("until", &O::until)
                          .above(0)
                          .in({TimeUnit::EPOCH, TimeUnit::BATCH, TimeUnit::SAMPLE, TimeUnit::TOKEN, TimeUnit::DURATION}),
@@ -111,7 +111,11 @@ void for_each_batch_norm(const torch::nn::Module& module, const std::string& pre
 }  // namespace
 
 FreezeUntil::FreezeUntil(FreezeUntilOptions options)
-    : options_(checked("FreezeUntil", options, freeze_until_options())) {}
+    : options_(checked("FreezeUntil", options, freeze_until_options())) {
+  if (options_.parameters == std::vector<std::string>{"*"} && options_.except.empty())
+    throw ConfigError(
+        "FreezeUntil: would freeze all parameters; name some in .parameters, or those to train in .except");
+}
 
 StateDict FreezeUntil::local_hparams() const { return describe(options_, freeze_until_options()); }
 
