@@ -6,7 +6,6 @@
 #include "composer/core/error.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
-#include "composer/util/new_file.h"
 
 namespace composer::callbacks {
 
@@ -24,12 +23,6 @@ void refuse_files_of_another_run(const char* who, const std::filesystem::path& f
     if (entry.path().extension() == suffix)
       throw ConfigError(who, ": the folder ", folder.string(), " has ", what, " of another run, such as ",
                         entry.path().filename().string(), "; choose another folder, or set overwrite");
-}
-
-void write_whole_file(const std::filesystem::path& path, std::string_view content) {
-  util::NewFile file(path);
-  file.write(content);
-  file.commit();
 }
 
 }  // namespace composer::callbacks

@@ -22,7 +22,4 @@ void check_file_names(const char* who, std::initializer_list<FileNameOption> nam
 void refuse_files_of_another_run(const char* who, const std::filesystem::path& folder, std::string_view suffix,
                                  const char* what, const State& state);
 
-// Writes a file that appears completely or not at all. Throws Error.
-void write_whole_file(const std::filesystem::path& path, std::string_view content);
-
 }  // namespace composer::callbacks

@@ -118,7 +118,7 @@ void ExportForInferenceCallback::fit_end(const State& state, Logger& logger) {
   }
   state.run->with_model(WeightsUse::EXPORT, state.seed, [&](Model& model) {
     if (!is_script) return save_weights(as_module(model), path);
-    write_whole_file(path, torch_script(model, names_of(options_, sample_), sample_));
+    util::write_whole_file(path, torch_script(model, names_of(options_, sample_), sample_));
   });
   logger.upload_file(
       {.path = path, .name = "{run_name}/" + std::filesystem::path(path).filename().string(), .overwrite = true});

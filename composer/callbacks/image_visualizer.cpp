@@ -28,6 +28,7 @@
 #include "composer/core/logger.h"
 #include "composer/core/state.h"
 #include "composer/device/device_support.h"
+#include "composer/util/new_file.h"
 #include "composer/util/png.h"
 
 namespace composer::callbacks {
@@ -163,7 +164,7 @@ struct ImageVisualizer::Files {
     for (LogMask& mask : images.masks) mask.classes = mask.classes.to(at::kCPU);
     files.send(folder / (name + ".png"), [images = std::move(images)](const fs::path& path) {
       const at::NoGradGuard no_grad;
-      write_whole_file(path, util::png_files(image_grid(images).unsqueeze(0)).files.front());
+      util::write_whole_file(path, util::png_files(image_grid(images).unsqueeze(0)).files.front());
     });
   }
 

@@ -14,6 +14,7 @@
 #include "composer/device/allocator_history.h"
 #include "composer/device/device_support.h"
 #include "composer/util/absolute_format.h"
+#include "composer/util/new_file.h"
 
 namespace composer::callbacks {
 
@@ -61,7 +62,7 @@ struct MemorySnapshot::Impl {
       return join(named(where), '/', named(options.filename), rank_suffix(state, {where, options.filename}), ".pickle");
     };
     const std::string path = file_in(folder);
-    write_whole_file(path, source->snapshot());
+    util::write_whole_file(path, source->snapshot());
     if (options.remote_file_name.empty()) return;
     logger.upload_file({.path = path, .name = file_in(options.remote_file_name), .overwrite = options.overwrite});
   }

@@ -34,6 +34,7 @@
 #include "composer/core/stop.h"
 #include "composer/util/absolute_format.h"
 #include "composer/util/log_mark.h"
+#include "composer/util/new_file.h"
 #include "composer/util/output_file.h"
 #include "composer/util/set_aside.h"
 #include "composer/util/text.h"
@@ -231,7 +232,7 @@ void MLPerfCallback::init(const State& state, Logger&) {
   log_ = std::make_unique<Log>(path_in_root(state, "results"), state.resumes, state.run && state.run->begins_again());
   if (log_->started) return;
   const std::string status = name_of(options_.status);
-  write_whole_file(path_in_root(state, "systems"),
+  util::write_whole_file(path_in_root(state, "systems"),
                    mlperf_system_json({.submitter = options_.submitter,
                                        .division = options_.division,
                                        .status = status,

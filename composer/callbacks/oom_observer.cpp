@@ -23,6 +23,7 @@
 #include "composer/device/allocator_history.h"
 #include "composer/device/device_support.h"
 #include "composer/util/absolute_format.h"
+#include "composer/util/new_file.h"
 #include "composer/util/out_of_memory.h"
 #include "composer/util/text.h"
 #include "composer/util/tune_process.h"
@@ -154,7 +155,7 @@ struct OOMObserver::Impl {
     const std::string index = number(base);
     const auto put = [&](const std::string& suffix, const std::string& content) {
       const std::string path = base.string() + index + suffix;
-      write_whole_file(path, content);
+      util::write_whole_file(path, content);
       if (remote.empty()) return;
       logger.upload_file({.path = path, .name = remote + index + suffix, .overwrite = overwrite});
     };

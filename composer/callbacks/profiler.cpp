@@ -23,6 +23,7 @@
 #include "composer/profiler/schedule.h"
 #include "composer/profiler/span_recorder.h"
 #include "composer/profiler/trace.h"
+#include "composer/util/new_file.h"
 
 namespace composer::callbacks {
 namespace {
@@ -66,7 +67,7 @@ class TraceWriter {
     files_.send(std::move(path), [this, rank, trace = std::move(trace)](fs::path& file) {
       report_ = profiler::report(trace);
       file = unused(file);
-      write_whole_file(file, profiler::chrome_json(trace, join("rank ", rank, " training"), rank));
+      util::write_whole_file(file, profiler::chrome_json(trace, join("rank ", rank, " training"), rank));
       written_.push_back(file);
       while (keep_ >= 0 && std::cmp_greater(written_.size(), keep_)) {
         fs::remove(written_.front());

@@ -105,10 +105,7 @@ Exported export_onnx(Model& model, const Batch& example, const std::filesystem::
                            "operators of ONNX that it needs have sizes of it");
   }
   name_dimensions(made, recording, options.dynamic);
-  const std::string bytes = onnx::onnx_bytes(made);
-  util::NewFile file(path);
-  file.write(bytes);
-  file.commit();
+  util::write_whole_file(path, onnx::onnx_bytes(made));
   return std::move(recording.exported);
 }
 

@@ -19,9 +19,7 @@ Exported export_torchscript(Model& model, const Batch& example, const std::files
   predict::tell_of_sizes("export_torchscript", recording, options.dynamic);
   util::OutText bytes;
   formats::write_torch_script(bytes, as_module(model), recording.function);
-  util::NewFile file(path);
-  file.write(bytes.view());
-  file.commit();
+  util::write_whole_file(path, bytes.view());
   return std::move(recording.exported);
 }
 

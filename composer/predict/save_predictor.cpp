@@ -161,9 +161,7 @@ void save_predictor(const fs::path& folder, Model& model, SavePredictorOptions o
       file.files.push_back(
           write_part(made.path(), predict::kPredictorPreprocessing,
                      [&](const formats::PlacedSink& sink) { return saving::write_state(fitted, file.id, sink); }));
-    util::NewFile json(made.path() / predict::kPredictorFile);
-    json.write(file.to_json());
-    json.commit();
+    util::write_whole_file(made.path() / predict::kPredictorFile, file.to_json());
     files.sync_folder(made.path());
     put_in_place(made, target);
     files.sync_folder(target.parent_path());

@@ -102,9 +102,7 @@ void TuneCache::change(const std::string& key, const std::optional<Tuned>& tuned
     Json all = read_cache(file_);
     all.erase(key);
     if (tuned) all[key] = entry_of(*tuned);
-    util::NewFile file(file_);
-    file.write(all.dump(1) + '\n');
-    file.commit();
+    util::write_whole_file(file_, all.dump(1) + '\n');
   } catch (const std::exception& error) {
     warn(join("tune: what was measured is not kept: ", error.what()));
   }

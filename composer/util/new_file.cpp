@@ -53,6 +53,12 @@ void make_folders(const fs::path& folder) {
 
 }  // namespace
 
+void write_whole_file(const fs::path& target, std::string_view content) {
+  NewFile file(target);
+  file.write(content);
+  file.commit();
+}
+
 void remove_leftovers_of(const fs::path& target) {
   std::error_code error;
   const fs::path folder = target.has_parent_path() ? target.parent_path() : ".";

@@ -34,6 +34,9 @@ class NewFile {
   bool committed_ = false;
 };
 
+// Writes a file with this content by NewFile. Throws Error.
+void write_whole_file(const std::filesystem::path& target, std::string_view content);
+
 // Removes the temporary files that killed processes have left for this target.
 void remove_leftovers_of(const std::filesystem::path& target);
 

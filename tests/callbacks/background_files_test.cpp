@@ -11,6 +11,7 @@
 #include "composer/callbacks/callback_files.h"
 #include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/util/new_file.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/text.h"
@@ -52,7 +53,7 @@ TEST_CASE("BackgroundFiles warns of a failure once, with the path that was chose
   });
   files.wait();
   CHECK(warnings.texts == std::vector<std::string>{"Test: a-2 is lost: no room"});
-  files.send(folder / "b", [](const fs::path& path) { callbacks::write_whole_file(path, "text"); });
+  files.send(folder / "b", [](const fs::path& path) { util::write_whole_file(path, "text"); });
   files.wait();
   CHECK(warnings.texts.size() == 1);
   CHECK(text_of(folder / "b") == "text");
@@ -63,7 +64,7 @@ TEST_CASE("What BackgroundFiles was sent is written before it is destroyed") {
   {
     BackgroundFiles files(8, lost);
     for (const char* name : {"a", "b", "c"})
-      files.send(folder / name, [](const fs::path& path) { callbacks::write_whole_file(path, "text"); });
+      files.send(folder / name, [](const fs::path& path) { util::write_whole_file(path, "text"); });
   }
   for (const char* name : {"a", "b", "c"}) CHECK(text_of(folder / name) == "text");
 }

@@ -25,22 +25,16 @@ at::Tensor pixels_to_write(const at::Tensor& image, const std::filesystem::path&
   return util::image_pixels({.images = image.detach().cpu()}, 1).contiguous();
 }
 
-void write_whole_image(const std::filesystem::path& file, std::string_view bytes) {
-  util::NewFile whole(file);
-  whole.write(bytes);
-  whole.commit();
-}
-
 }  // namespace
 
 void write_png(const at::Tensor& image, const std::filesystem::path& file) {
-  write_whole_image(file, util::png_files(pixels_to_write(image, file, 4)).files.front());
+  util::write_whole_file(file, util::png_files(pixels_to_write(image, file, 4)).files.front());
 }
 
 void write_jpeg(const at::Tensor& image, const std::filesystem::path& file, std::int64_t quality) {
   if (quality < 1 || quality > 100) throw ConfigError("write_jpeg: quality must be from 1 to 100, got ", quality);
   const at::Tensor pixels = pixels_to_write(image, file, 3);
-  write_whole_image(file, detail::encode_jpeg(pixels.const_data_ptr<std::uint8_t>(), pixels.size(1), pixels.size(2),
+  util::write_whole_file(file, detail::encode_jpeg(pixels.const_data_ptr<std::uint8_t>(), pixels.size(1), pixels.size(2),
                                               pixels.size(3), static_cast<int>(quality)));
 }
 

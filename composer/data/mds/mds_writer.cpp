@@ -321,9 +321,7 @@ detail::MdsFile MdsWriter::Impl::file_of(const std::string& name, std::string_vi
 }
 
 void MdsWriter::Impl::save(const std::string& name, std::string_view bytes) const {
-  util::NewFile file(out_ / name);
-  file.write(bytes);
-  file.commit();
+  util::write_whole_file(out_ / name, bytes);
 }
 
 void MdsWriter::Impl::flush() {

@@ -101,11 +101,8 @@ BpeTokenizer BpeTokenizer::train(std::string_view text, BpeTrainOptions options)
 
 void BpeTokenizer::save(const std::filesystem::path& folder) const {
   const std::string vocabulary = detail::vocabulary_json(bpe().parts()), merges = detail::merges_text(bpe().parts());
-  for (const auto& [name, text] : {std::pair("merges.txt", &merges), std::pair("vocab.json", &vocabulary)}) {
-    util::NewFile file(folder / name);
-    file.write(*text);
-    file.commit();
-  }
+  util::write_whole_file(folder / "merges.txt", merges);
+  util::write_whole_file(folder / "vocab.json", vocabulary);
 }
 
 const detail::Bpe& BpeTokenizer::bpe() const {
