@@ -233,13 +233,13 @@ void MLPerfCallback::init(const State& state, Logger&) {
   if (log_->started) return;
   const std::string status = name_of(options_.status);
   util::write_whole_file(path_in_root(state, "systems"),
-                   mlperf_system_json({.submitter = options_.submitter,
-                                       .division = options_.division,
-                                       .status = status,
-                                       .system_name = system_name(options_, state),
-                                       .world_size = state.world_size,
-                                       .has_accelerator = !state.device.is_cpu(),
-                                       .host_processors_per_node = options_.host_processors_per_node}));
+                         mlperf_system_json({.submitter = options_.submitter,
+                                             .division = options_.division,
+                                             .status = status,
+                                             .system_name = system_name(options_, state),
+                                             .world_size = state.world_size,
+                                             .has_accelerator = !state.device.is_cpu(),
+                                             .host_processors_per_node = options_.host_processors_per_node}));
   if (options_.cache_clear_cmd.empty()) {
     warn("MLPerfCallback: no cache_clear_cmd is set, so the caches are not cleared; a submission requires it");
   } else {

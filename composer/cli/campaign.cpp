@@ -8,6 +8,7 @@
 #include "composer/cli/contents.h"
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
+#include "composer/util/text_table.h"
 
 namespace composer::cli {
 
@@ -44,7 +45,7 @@ std::string batches_text(const std::vector<std::int64_t>& batches) {
   constexpr std::size_t kMost = 8;
   std::string text;
   for (std::size_t i = 0; i < std::min(batches.size(), kMost); ++i)
-    text += (i == 0 ? "" : ", ") + count_text(batches[i]);
+    text += (i == 0 ? "" : ", ") + util::grouped(batches[i]);
   return batches.size() > kMost ? text + ", ..." : text;
 }
 
@@ -141,22 +142,22 @@ int report(Campaign& campaign, const TortureOptions& options, const Reference& r
   auto& batches = campaign.all.killed_at;
   std::ranges::sort(batches);
   console.out << '\n';
-  Table table("ll");
+  util::TextTable table("ll");
   const auto kills = static_cast<std::int64_t>(batches.size());
-  table.row({"kills", count_text(kills) + " in " + plural(campaign.runs, "run") + ", " + seconds_text(seconds)});
+  table.row({"kills", util::grouped(kills) + " in " + plural(campaign.runs, "run") + ", " + seconds_text(seconds)});
   if (kills > 0)
-    table.row({"after batch", count_text(batches.front()) + " to " + count_text(batches.back()) + ", median " +
-                                  count_text(batches[batches.size() / 2])});
-  table.row({"while a checkpoint was written", count_text(campaign.all.while_saving)});
-  table.row({"checkpoints verified after kills", count_text(campaign.all.verified)});
+    table.row({"after batch", util::grouped(batches.front()) + " to " + util::grouped(batches.back()) + ", median " +
+                                  util::grouped(batches[batches.size() / 2])});
+  table.row({"while a checkpoint was written", util::grouped(campaign.all.while_saving)});
+  table.row({"checkpoints verified after kills", util::grouped(campaign.all.verified)});
   table.row({"newest checkpoint behind the log", "at most " + plural(campaign.all.largest_lag, "batch") +
-                                                     " (save interval " + count_text(reference.interval) + ")"});
+                                                     " (save interval " + util::grouped(reference.interval) + ")"});
   const SameRun& same = campaign.compared;
   table.row({"compared with the uninterrupted run",
              plural(same.checkpoints, "checkpoint") + " (" + plural(same.tensors, "tensor") + " and values), " +
                  plural(same.lines, "line") + " of logs" + (same.files > 0 ? ", " + plural(same.files, "file") : "")});
-  table.row({"runs that were not equal", count_text(campaign.bad)});
-  table.print(console.out);
+  table.row({"runs that were not equal", util::grouped(campaign.bad)});
+  console.out << table.text(2);
   if (campaign.bad > 0) {
     console.out << colored(console, Color::RED, "WRONG") << ": " << campaign.first << '\n';
     return kBad;

@@ -19,6 +19,7 @@
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
+#include "composer/util/text_table.h"
 
 namespace composer::cli {
 namespace {
@@ -133,14 +134,14 @@ int compare_runs(const CompareOptions& options, const Console& console) {
     return code;
   }
   const std::vector<std::string> names = differing_names(runs, options.all), metrics = metric_names(runs);
-  Table table("lrr" + std::string(names.size() + metrics.size(), 'r'));
+  util::TextTable table("lrr" + std::string(names.size() + metrics.size(), 'r'));
   std::vector<std::string> head = {"run", "epoch", "batch"};
   std::ranges::transform(names, std::back_inserter(head), printable);
   std::ranges::transform(metrics, std::back_inserter(head), printable);
   table.row(std::move(head));
   for (const ComparedRun& run : runs) {
-    std::vector<std::string> cells = {printable(name_of(run, runs)), count_text(run.manifest.time.epoch),
-                                      count_text(run.manifest.time.batch)};
+    std::vector<std::string> cells = {printable(name_of(run, runs)), util::grouped(run.manifest.time.epoch),
+                                      util::grouped(run.manifest.time.batch)};
     for (const std::string& name : names) {
       const auto found = run.hyperparameters.find(name);
       cells.push_back(found == run.hyperparameters.end() ? "-" : printable(found->second));
@@ -151,7 +152,7 @@ int compare_runs(const CompareOptions& options, const Console& console) {
     }
     table.row(std::move(cells));
   }
-  table.print(console.out);
+  console.out << table.text(2);
   return code;
 }
 

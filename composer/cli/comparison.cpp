@@ -17,6 +17,7 @@
 #include "composer/cli/text.h"
 #include "composer/core/error.h"
 #include "composer/util/json.h"
+#include "composer/util/text_table.h"
 
 namespace composer::cli {
 namespace {
@@ -120,7 +121,7 @@ std::string difference_of(const at::Tensor& a, const at::Tensor& b) {
     return at::from_blob(t.data_ptr(), {t.numel(), static_cast<std::int64_t>(t.element_size())}, at::kByte);
   };
   const std::int64_t unequal = bits(left).ne(bits(right)).any(1).sum().item<std::int64_t>();
-  std::string text = count_text(unequal) + " of " + count_text(left.numel()) + " differ";
+  std::string text = util::grouped(unequal) + " of " + util::grouped(left.numel()) + " differ";
   if (a.is_complex()) return text;
   const at::Tensor x = left.to(at::kDouble), y = right.to(at::kDouble);
   const at::Tensor distance = (x - y).abs();
@@ -128,7 +129,7 @@ std::string difference_of(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor scale = at::maximum(x.abs(), y.abs()).clamp_min(1e-300);
   text += ", max abs " + number_text(largest(distance)) + ", max rel " + number_text(largest(distance / scale));
   const std::int64_t nan = (x.isnan() != y.isnan()).sum().item<std::int64_t>();
-  if (nan > 0) text += ", NaN on one side only: " + count_text(nan);
+  if (nan > 0) text += ", NaN on one side only: " + util::grouped(nan);
   return text;
 }
 

@@ -6,6 +6,7 @@
 
 #include "composer/cli/comparison.h"
 #include "composer/cli/text.h"
+#include "composer/util/text_table.h"
 
 namespace composer::cli {
 namespace {
@@ -32,7 +33,8 @@ int diff(const DiffOptions& options, const Console& console) {
     }
     if (!options.all && differences.size() > kShown)
       console.out << "  and " << differences.size() - kShown << " more (--all shows them)\n";
-    console.out << count_text(equal) << " of " << count_text(compared) << " tensors and values are bit-identical\n";
+    console.out << util::grouped(equal) << " of " << util::grouped(compared)
+                << " tensors and values are bit-identical\n";
   }
   return differences.empty() ? kGood : kBad;
 }

@@ -20,6 +20,7 @@
 #include "composer/remote/checkpoints.h"
 #include "composer/util/json.h"
 #include "composer/util/temporary.h"
+#include "composer/util/text_table.h"
 
 namespace composer::cli {
 namespace {
@@ -40,7 +41,7 @@ std::uint64_t bytes_of(const Manifest& manifest) {
 }
 
 std::string time_text(const Timestamp& time) {
-  std::string text = join("epoch ", time.epoch, ", batch ", count_text(time.batch), ", ");
+  std::string text = join("epoch ", time.epoch, ", batch ", util::grouped(time.batch), ", ");
   text += plural(time.sample, "sample");
   if (time.token > 0) text += ", " + plural(time.token, "token");
   return text;
@@ -129,7 +130,7 @@ std::optional<Stats> stats_of(const Entry& entry) {
 
 void print_manifest(const Contents& contents, const Console& console) {
   const Manifest& manifest = contents.checkpoint->manifest;
-  Table table("ll");
+  util::TextTable table("ll");
   table.row({"run", printable(manifest.run_name.empty() ? "(without a name)" : manifest.run_name)});
   table.row({"time", time_text(manifest.time)});
   table.row({"trained for", seconds_text(manifest.time.total_wct.count())});
@@ -140,38 +141,38 @@ void print_manifest(const Contents& contents, const Console& console) {
   table.row({"written by", "libcomposer " + manifest.composer_version + ", libtorch " + manifest.libtorch_version});
   table.row({"size", bytes_text(bytes_of(manifest)) + " in " +
                          plural(static_cast<std::int64_t>(manifest.files.size()), "file")});
-  table.print(console.out);
+  console.out << table.text(2);
   if (manifest.metrics.empty()) return;
   console.out << '\n';
-  Table metrics("lr");
+  util::TextTable metrics("lr");
   for (const auto& [name, value] : manifest.metrics) metrics.row({printable(name), number_text(value)});
-  metrics.print(console.out);
+  console.out << metrics.text(2);
 }
 
 void print_hyperparameters(const Contents& contents, const Console& console) {
   const auto all = hyperparameters_of(contents);
   if (all.empty()) return;
   console.out << "\n  hyperparameters\n";
-  Table table("ll");
+  util::TextTable table("ll");
   for (const auto& [name, value] : all) table.row({printable(name), printable(plain_text(value))});
-  table.print(console.out, 4);
+  console.out << table.text(4);
 }
 
 void print_groups(const Contents& contents, const Console& console) {
-  Table table("lrrr");
+  util::TextTable table("lrrr");
   table.row({"", "tensors", "size", "values"});
   Group all{"all"};
   std::vector<Group> groups = groups_of(contents);
   for (const Group& group : groups) all.tensors += group.tensors, all.values += group.values, all.bytes += group.bytes;
   if (groups.size() != 1) groups.push_back(all);
   for (const auto& [name, tensors, values, bytes] : groups)
-    table.row({printable(name), count_text(tensors), bytes_text(bytes), values > 0 ? count_text(values) : "-"});
-  table.print(console.out);
+    table.row({printable(name), util::grouped(tensors), bytes_text(bytes), values > 0 ? util::grouped(values) : "-"});
+  console.out << table.text(2);
 }
 
 // Prints names last, because they may be long.
 void print_tensors(const Contents& contents, bool with_stats, const Console& console) {
-  Table table(with_stats ? "llrrrrl" : "llrl");
+  util::TextTable table(with_stats ? "llrrrrl" : "llrl");
   if (with_stats)
     table.row({"dtype", "shape", "min", "max", "mean", "nan", "name"});
   else
@@ -181,12 +182,12 @@ void print_tensors(const Contents& contents, bool with_stats, const Console& con
       table.row({tensor.dtype, shape_text(tensor.shape), bytes_text(tensor.bytes), printable(tensor.name)});
     } else if (const auto stats = stats_of(tensor)) {
       table.row({tensor.dtype, shape_text(tensor.shape), number_text(stats->min), number_text(stats->max),
-                 number_text(stats->mean), count_text(stats->nan), printable(tensor.name)});
+                 number_text(stats->mean), util::grouped(stats->nan), printable(tensor.name)});
     } else {
       table.row({tensor.dtype, shape_text(tensor.shape), "-", "-", "-", "-", printable(tensor.name)});
     }
   }
-  table.print(console.out);
+  console.out << table.text(2);
 }
 
 Json number_or_text(double number) { return std::isfinite(number) ? Json(number) : Json(number_text(number)); }
@@ -228,21 +229,21 @@ using Listed = std::pair<std::string, Manifest>;  // a checkpoint's name and man
 void print_list(const std::vector<Listed>& all, const InspectOptions& options, const Console& console) {
   const std::string shown = net::shown_url(options.path);
   Json json = {{"path", shown}, {"kind", "save_folder"}, {"checkpoints", Json::array()}};
-  Table table("lrrrl");
+  util::TextTable table("lrrrl");
   table.row({"name", "epoch", "batch", "size", "parent"});
   for (const auto& [name, manifest] : all) {
-    table.row({printable(name), count_text(manifest.time.epoch), count_text(manifest.time.batch),
+    table.row({printable(name), util::grouped(manifest.time.epoch), util::grouped(manifest.time.batch),
                bytes_text(bytes_of(manifest)), printable(manifest.parent)});
     json["checkpoints"].push_back({{"name", name}, {"manifest", json_of(manifest)}});
   }
   if (options.json) return print(json, console);
   console.out << colored(console, Color::BOLD, printable(shown)) << '\n';
-  table.print(console.out);
+  console.out << table.text(2);
   if (all.empty() || all.back().second.metrics.empty()) return;
   console.out << "\n  metrics of the newest\n";
-  Table metrics("lr");
+  util::TextTable metrics("lr");
   for (const auto& [name, value] : all.back().second.metrics) metrics.row({printable(name), number_text(value)});
-  metrics.print(console.out, 4);
+  console.out << metrics.text(4);
 }
 
 // Lists the checkpoints of a folder. Returns kBad if one is damaged.

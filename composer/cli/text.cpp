@@ -1,25 +1,16 @@
 #include "composer/cli/text.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
-#include <ostream>
 
 #include <c10/util/Exception.h>
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/util/text.h"
+#include "composer/util/text_table.h"
 
 namespace composer::cli {
-
-std::string count_text(std::int64_t number) {
-  std::string text = std::to_string(number);
-  const std::ptrdiff_t first = number < 0 ? 1 : 0;
-  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > first; at -= 3)
-    text.insert(static_cast<std::size_t>(at), ",");
-  return text;
-}
 
 std::string bytes_text(std::uint64_t number) {
   constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
@@ -41,7 +32,7 @@ std::string seconds_text(double seconds) {
 std::string shape_text(const std::vector<std::int64_t>& shape) { return "[" + listed(shape) + "]"; }
 
 std::string plural(std::int64_t number, const std::string& noun) {
-  return count_text(number) + " " + noun + (number == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
+  return util::grouped(number) + " " + noun + (number == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
 }
 
 std::string printable(std::string_view text) {
@@ -71,21 +62,6 @@ std::string colored(const Console& console, Color color, const std::string& text
   if (!console.colors) return text;
   constexpr std::array kCodes = {"1", "31", "32", "33"};
   return join("\x1b[", kCodes[static_cast<std::size_t>(color)], "m", text, "\x1b[0m");
-}
-
-void Table::print(std::ostream& out, int indent) const {
-  std::vector<std::size_t> widths(alignment_.size());
-  for (const auto& cells : rows_)
-    for (std::size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], cells[i].size());
-  for (const auto& cells : rows_) {
-    std::string line(static_cast<std::size_t>(indent), ' ');
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      const std::string padding(widths[i] - cells[i].size(), ' ');
-      line += (i == 0 ? "" : "  ") + (alignment_[i] == 'r' ? padding + cells[i] : cells[i] + padding);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out << line << '\n';
-  }
 }
 
 }  // namespace composer::cli

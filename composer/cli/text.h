@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <exception>
-#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,7 +9,6 @@
 
 namespace composer::cli {
 
-std::string count_text(std::int64_t number);   // 12,345
 std::string bytes_text(std::uint64_t number);  // 1.2 MB
 std::string number_text(double number);        // six significant digits
 std::string seconds_text(double seconds);      // 1.2 s, 3 min 20 s
@@ -21,17 +19,5 @@ std::string one_line(const std::exception& error);
 
 enum class Color : std::uint8_t { BOLD, RED, GREEN, YELLOW };
 std::string colored(const Console& console, Color color, const std::string& text);
-
-// Rows in aligned columns. The alignment has one letter per column, l or r.
-class Table {
- public:
-  explicit Table(std::string alignment) : alignment_(std::move(alignment)) {}
-  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  void print(std::ostream& out, int indent = 2) const;
-
- private:
-  std::string alignment_;
-  std::vector<std::vector<std::string>> rows_;
-};
 
 }  // namespace composer::cli

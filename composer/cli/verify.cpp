@@ -7,6 +7,7 @@
 #include "composer/cli/contents.h"
 #include "composer/cli/damage.h"
 #include "composer/cli/text.h"
+#include "composer/util/text_table.h"
 
 namespace composer::cli {
 namespace {
@@ -62,8 +63,8 @@ int verify(const VerifyOptions& options, const Console& console) {
       verify_one(path, options, console, counts);
   const auto [good, bad, unread] = counts;
   if (good + bad + unread > 1 || good == 0)
-    console.out << count_text(good) << " whole, " << count_text(bad) << " damaged"
-                << (unread > 0 ? ", " + count_text(unread) + " not read" : "") << '\n';
+    console.out << util::grouped(good) << " whole, " << util::grouped(bad) << " damaged"
+                << (unread > 0 ? ", " + util::grouped(unread) + " not read" : "") << '\n';
   return bad > 0 ? kBad : unread > 0 ? kError : kGood;
 }
 

@@ -18,6 +18,7 @@
 #include "composer/surgery/layer.h"
 #include "composer/util/flop_counter.h"
 #include "composer/util/layer_watch.h"
+#include "composer/util/text_table.h"
 
 namespace composer {
 namespace {
@@ -150,12 +151,6 @@ ModelSummary summary_of(Model& model, const Batch* example) {
   return all;
 }
 
-std::string grouped(std::int64_t number) {  // 1,234,567
-  std::string digits = std::to_string(number);
-  for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
-  return digits;
-}
-
 // Three digits and a prefix: "1.82 G".
 std::string prefixed(std::int64_t number) {
   constexpr std::array kPrefixes = {"", "k", "M", "G", "T", "P", "E"};
@@ -176,26 +171,6 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return shape.empty() ? "" : "[" + text + "]";
 }
 
-using Row = std::array<std::string, 5>;
-
-std::string table_of(const std::vector<Row>& rows) {
-  std::array<std::size_t, 5> widths{};
-  for (const Row& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string space(widths[i] - row[i].size(), ' ');
-      const bool is_number = i > 2;
-      line += (i == 0 || widths[i] == 0 ? "" : "  ") + (is_number ? space + row[i] : row[i] + space);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
-  }
-  return text;
-}
-
 }  // namespace
 
 ModelSummary summarize(Model& model) { return summary_of(model, nullptr); }
@@ -203,17 +178,18 @@ ModelSummary summarize(Model& model, const Batch& example) { return summary_of(m
 
 std::string to_text(const ModelSummary& summary, std::int64_t depth) {
   const bool counted = summary.flops > 0;
-  std::vector<Row> rows = {
-      {"layer", "type", summary.samples > 0 ? "output" : "", "parameters", counted ? "FLOPs" : ""}};
+  util::TextTable table("lllrr");
+  table.row({"layer", "type", summary.samples > 0 ? "output" : "", "parameters", counted ? "FLOPs" : ""});
   for (const LayerSummary& layer : summary.layers)
     if (layer.depth <= depth)
-      rows.push_back({std::string(static_cast<std::size_t>(2 * (layer.depth - 1)), ' ') +
-                          layer.name.substr(layer.name.rfind('.') + 1),
-                      layer.type, shape_text(layer.output), layer.parameters == 0 ? "" : grouped(layer.parameters),
-                      layer.flops == 0 ? "" : prefixed(layer.flops)});
-  std::string text = table_of(rows);
-  text += join(summary.type, ": ", grouped(summary.parameters), " parameters");
-  if (summary.trainable != summary.parameters) text += join(", ", grouped(summary.trainable), " of them trainable");
+      table.row({std::string(static_cast<std::size_t>(2 * (layer.depth - 1)), ' ') +
+                     layer.name.substr(layer.name.rfind('.') + 1),
+                 layer.type, shape_text(layer.output), layer.parameters == 0 ? "" : util::grouped(layer.parameters),
+                 layer.flops == 0 ? "" : prefixed(layer.flops)});
+  std::string text = table.text();
+  text += join(summary.type, ": ", util::grouped(summary.parameters), " parameters");
+  if (summary.trainable != summary.parameters)
+    text += join(", ", util::grouped(summary.trainable), " of them trainable");
   text += join(" (", prefixed(summary.parameter_bytes), "B); buffers ", prefixed(summary.buffer_bytes), "B\n");
   if (summary.samples > 0) {
     text += join("forward pass of ", summary.samples, summary.samples == 1 ? " sample: " : " samples: ");

@@ -13,6 +13,7 @@
 #include <ATen/ops/nonzero.h>
 
 #include "composer/core/error.h"
+#include "composer/util/text_table.h"
 #include "composer/util/utf8.h"
 
 namespace composer::data {
@@ -378,18 +379,14 @@ at::Tensor Table::matrix(const std::vector<std::string>& names) const {
 
 std::string Table::head(std::int64_t count) const {
   count = std::clamp<std::int64_t>(count, 0, rows_);
-  std::vector<std::string> lines(static_cast<std::size_t>(count) + 1);
-  for (std::size_t c = 0; c < names_.size(); ++c) {
-    std::vector<std::string> cells{names_[c]};
-    for (std::int64_t row = 0; row < count; ++row) cells.push_back(cell_text(columns_[c], row));
-    std::size_t width = 0;
-    for (const std::string& cell : cells) width = std::max(width, cell.size());
-    for (std::size_t i = 0; i < cells.size(); ++i)
-      lines[i] += (c > 0 ? "  " : "") + std::string(width - cells[i].size(), ' ') + cells[i];
+  util::TextTable table(std::string(names_.size(), 'r'));
+  table.row(names_);
+  for (std::int64_t row = 0; row < count; ++row) {
+    std::vector<std::string> cells;
+    for (const Column& column : columns_) cells.push_back(cell_text(column, row));
+    table.row(std::move(cells));
   }
-  std::string text;
-  for (const std::string& line : lines) text += line + '\n';
-  return text;
+  return table.text();
 }
 
 std::int64_t num_rows(const Table& table) { return table.rows(); }
