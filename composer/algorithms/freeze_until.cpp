@@ -98,16 +98,6 @@ class Patterns {
   std::vector<Fitted> fitted_;
 };
 
-// Calls f(module, name of its running mean) for each module below that has running statistics.
-template <class F>
-void for_each_batch_norm(const torch::nn::Module& module, const std::string& prefix, const F& f) {
-  for (const auto& [name, child] : named_children(module)) {
-    for (const auto& [buffer, tensor] : named_buffers(*child, /*recurse=*/false))
-      if (buffer == "running_mean") f(child, join(prefix, name, '.', buffer));
-    for_each_batch_norm(*child, join(prefix, name, '.'), f);
-  }
-}
-
 }  // namespace
 
 FreezeUntil::FreezeUntil(FreezeUntilOptions options)
@@ -139,10 +129,11 @@ void FreezeUntil::find_in(State& state) {
   claim_ = std::make_shared<const Claim>(Claim{&state, std::move(parameters)});
   Claim::note(claim_);
   if (!options_.keep_statistics) return;
-  for_each_batch_norm(model, "", [&](const ModulePointer& module, const std::string& name) {
-    // One that is in evaluation mode while the model is not was frozen by the program.
-    if (fit(name) && (is_training(*module) || !is_training(model))) batch_norms_.push_back(module);
-  });
+  for (const auto& [name, module] : named_modules_below(model))
+    for (const auto& [buffer, tensor] : named_buffers(*module, /*recurse=*/false))
+      // One that is in evaluation mode while the model is not was frozen by the program.
+      if (buffer == "running_mean" && fit(join(name, '.', buffer)) && (is_training(*module) || !is_training(model)))
+        batch_norms_.push_back(module);
 }
 
 void FreezeUntil::freeze(bool frozen) {

@@ -81,8 +81,9 @@ std::vector<ModulePointer> modules_below(const torch::nn::Module& module) {
   return module.modules(/*include_self=*/false);
 }
 
-std::vector<std::pair<std::string, ModulePointer>> named_children(const torch::nn::Module& module) {
-  return list_of(module.named_children());
+NamedModules named_children(const torch::nn::Module& module) { return list_of(module.named_children()); }
+NamedModules named_modules_below(const torch::nn::Module& module) {
+  return list_of(module.named_modules("", /*include_self=*/false));
 }
 
 std::uint64_t mix_memory(std::uint64_t before, const at::Tensor& tensor) {

@@ -39,7 +39,9 @@ NamedTensorList named_tensors(const torch::nn::Module& module);
 
 using ModulePointer = std::shared_ptr<torch::nn::Module>;
 std::vector<ModulePointer> modules_below(const torch::nn::Module& module);  // parents first
-std::vector<std::pair<std::string, ModulePointer>> named_children(const torch::nn::Module& module);
+using NamedModules = std::vector<std::pair<std::string, ModulePointer>>;
+NamedModules named_children(const torch::nn::Module& module);
+NamedModules named_modules_below(const torch::nn::Module& module);  // parents first
 // Returns a hash of `before` and of the module's own properties: its mode, its own parameters' addresses and whether
 // they require gradients, and its children. Does not make names.
 std::uint64_t mix_module(std::uint64_t before, const torch::nn::Module& module);
@@ -63,6 +65,18 @@ class ModuleModes {
   torch::nn::Module& model_;
   bool trained_;
   std::vector<std::pair<ModulePointer, bool>> modules_;  // parents first
+};
+
+// In its scope, a model is in evaluation mode. At its end, its modules have the modes of before.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(torch::nn::Module& model) : modes_(model) { set_training(model, false); }
+  ~EvaluationMode() { modes_.restore(); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  ModuleModes modes_;
 };
 
 // Each of these functions calls the model's method.

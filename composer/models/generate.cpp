@@ -44,18 +44,6 @@ IncrementalDecoder* decoder_of(Model& model) {
   return nullptr;
 }
 
-// Evaluation mode while it lives.
-class InEvaluationMode {
- public:
-  explicit InEvaluationMode(torch::nn::Module& model) : modes_(model) { set_training(model, false); }
-  ~InEvaluationMode() { modes_.restore(); }
-  InEvaluationMode(const InEvaluationMode&) = delete;
-  InEvaluationMode& operator=(const InEvaluationMode&) = delete;
-
- private:
-  ModuleModes modes_;
-};
-
 // The texts of several prompts, which grow by one token at a time.
 class TextWriter {
  public:
@@ -235,7 +223,7 @@ std::vector<TokenList> generated(Model& model, const std::vector<TokenList>& pro
     if (std::ranges::min(prompt) < 0)
       throw ConfigError("generate: tokens must be >= 0, got ", std::ranges::min(prompt));
   }
-  const InEvaluationMode evaluation(model);
+  const EvaluationMode evaluation(model);
   return TextWriter(model, prompts, options, vocabulary).write();
 }
 

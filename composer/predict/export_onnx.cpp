@@ -94,7 +94,7 @@ void check_output_names(const Exported& exported) {
 }  // namespace
 
 Exported export_onnx(Model& model, const Batch& example, const std::filesystem::path& path, ExportOptions options) {
-  const predict::Evaluating evaluating(model);
+  const EvaluationMode evaluating(as_module(model));
   Recording recording = predict::record("export_onnx", model, example, options, formats::InPlace::REPLACED);
   check_output_names(recording.exported);
   predict::tell_of_sizes("export_onnx", recording, options.dynamic);

@@ -14,7 +14,7 @@ namespace composer {
 Exported export_torchscript(Model& model, const Batch& example, const std::filesystem::path& path,
                             ExportOptions options) {
   formats::check_locale_for_torch_script();
-  const predict::Evaluating evaluating(model);
+  const EvaluationMode evaluating(as_module(model));
   predict::Recording recording = predict::record("export_torchscript", model, example, options);
   predict::tell_of_sizes("export_torchscript", recording, options.dynamic);
   util::OutText bytes;

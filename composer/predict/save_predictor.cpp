@@ -136,7 +136,7 @@ void save_predictor(const fs::path& folder, Model& model, SavePredictorOptions o
   if (!file.info.model.empty()) check_made_by_name(model, file.info.model);
   const fs::path target = free_place(folder);
   if (!example.empty()) {
-    const predict::Evaluating evaluating(model);
+    const EvaluationMode evaluating(as_module(model));
     const std::shared_ptr<Model> not_owned(&model, [](Model*) {});
     const std::vector<at::Tensor> tensors = parameters(as_module(model));
     const at::Device device = tensors.empty() ? at::Device(at::kCPU) : tensors.front().device();

@@ -65,7 +65,7 @@ class ForwardPass {
  public:
   void run(Model& model, const Batch& example) {
     const at::NoGradGuard no_grad;
-    const predict::Evaluating evaluating(model);
+    const EvaluationMode evaluating(as_module(model));
     {
       const LayerWatch watch(as_module(model), [this](const std::string& layer, LayerWatch::Side side,
                                                       const at::Tensor& tensor) { see(layer, side, tensor); });

@@ -19,22 +19,7 @@ std::map<std::string, bool> differing(const std::map<std::string, bool>& before,
   return changes;
 }
 
-using NamedModules = std::vector<std::pair<std::string, ModulePointer>>;
-
-// Lists parents first: setting a module's mode also sets that of its children.
-void add_modules_below(const torch::nn::Module& module, const std::string& prefix, NamedModules& into) {
-  for (const auto& [name, child] : named_children(module)) {
-    into.emplace_back(prefix + name, child);
-    add_modules_below(*child, into.back().first + '.', into);
-  }
-}
-
-NamedModules named_modules_below(const torch::nn::Module& model) {
-  NamedModules modules;
-  add_modules_below(model, "", modules);
-  return modules;
-}
-
+// In the order of parents first, because setting a module's mode also sets that of its children.
 void set_modes(const std::vector<std::pair<ModulePointer, bool>>& modes) {
   for (const auto& [module, trains] : modes)
     if (is_training(*module) != trains) set_training(*module, trains);

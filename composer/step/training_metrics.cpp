@@ -5,7 +5,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/ScopeExit.h>
 
 #include "composer/core/model_access.h"
 #include "composer/util/autocast.h"
@@ -23,14 +22,8 @@ void TrainingMetrics::update() {
 // Once eval_forward has returned the outputs of training, modes are no longer changed.
 Outputs TrainingMetrics::outputs() {
   Model& model = *state_.model;
-  std::optional<ModuleModes> modes;
-  const auto restore = c10::make_scope_exit([&modes] {
-    if (modes) modes->restore();
-  });
-  if (!reuses_outputs_) {
-    modes.emplace(as_module(model));
-    set_training(as_module(model), false);
-  }
+  std::optional<EvaluationMode> evaluating;
+  if (!reuses_outputs_) evaluating.emplace(as_module(model));
   Outputs outputs = eval_forward_of(model, microbatch_, &state_.outputs);
   reuses_outputs_ = std::ranges::equal(outputs, state_.outputs, [](const auto& given, const auto& trained) {
     return given.second.is_same(trained.second);

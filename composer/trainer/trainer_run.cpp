@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
-#include <c10/util/ScopeExit.h>
 
 #include "composer/core/error.h"
 #include "composer/core/exchange_watcher.h"
@@ -51,9 +50,7 @@ class TrainerRun::Shared final : public Run, public ExchangeWatcher {
     const OwnRandom random(state.device, seed);
     const RandomScope drawing(random);
     const at::NoGradGuard no_grad;
-    const ModuleModes modes(as_module(*state.model));
-    const auto restore = c10::make_scope_exit([&] { modes.restore(); });
-    set_training(as_module(*state.model), false);
+    const EvaluationMode evaluating(as_module(*state.model));
     const WeightsInUse::Forward passing(saved().weights_in_use);
     act(*state.model);
   }

@@ -34,8 +34,8 @@ void write_png(const at::Tensor& image, const std::filesystem::path& file) {
 void write_jpeg(const at::Tensor& image, const std::filesystem::path& file, std::int64_t quality) {
   if (quality < 1 || quality > 100) throw ConfigError("write_jpeg: quality must be from 1 to 100, got ", quality);
   const at::Tensor pixels = pixels_to_write(image, file, 3);
-  util::write_whole_file(file, detail::encode_jpeg(pixels.const_data_ptr<std::uint8_t>(), pixels.size(1), pixels.size(2),
-                                              pixels.size(3), static_cast<int>(quality)));
+  util::write_whole_file(file, detail::encode_jpeg(pixels.const_data_ptr<std::uint8_t>(), pixels.size(1),
+                                                   pixels.size(2), pixels.size(3), static_cast<int>(quality)));
 }
 
 }  // namespace composer::data
