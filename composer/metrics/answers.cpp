@@ -114,10 +114,7 @@ void AnswersMetric::update(const Outputs& outputs, const Batch& batch) {
   const at::Tensor output = at_least_float(pick(outputs, plan_.output));
   const at::Tensor& target = batch.at(plan_.target);
   const std::int64_t labels = plan_.labels;
-  if (output.sizes() != target.sizes() || (labels > 0 && (output.dim() < 2 || output.size(1) != labels)))
-    throw DataError(name(), ": outputs and targets must have one shape",
-                    labels > 0 ? join(" [N, ", labels, ", ...] (num_labels is ", labels, ")") : std::string(), ", got ",
-                    output.sizes(), " and ", target.sizes());
+  check_one_shape(name(), output, target, labels);
   check_yes_or_no(name(), target, plan_.ignore_index, "; of probabilities give target.gt(0.5)");
   at::Tensor yes = (*probabilities_of_)(name(), output, plan_.logits, sigmoid_of).gt(plan_.threshold);
   at::Tensor actual = target.eq(1), valid;

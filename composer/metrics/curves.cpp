@@ -80,32 +80,28 @@ CurveMetric::CurveMetric(Area area, const char* name, const BinaryCurveOptions& 
                        .name = options.name.empty() ? name : options.name,
                        .output = options.output,
                        .target = options.target}) {}
+template <class Options>
+CurveMetric::Plan CurveMetric::plan_of(Area area, Task task, std::int64_t columns, const char* name,
+                                       const Options& options) {
+  return {.area = area,
+          .task = task,
+          .columns = columns,
+          .average = options.average,
+          .thresholds = options.thresholds,
+          .logits = options.logits,
+          .ignore_index = options.ignore_index,
+          .per_class = options.per_class,
+          .class_names = options.class_names,
+          .name = options.name.empty() ? name : options.name,
+          .output = options.output,
+          .target = options.target};
+}
 CurveMetric::CurveMetric(Area area, const char* name, const MulticlassCurveOptions& options)
-    : CurveMetric(Plan{.area = area,
-                       .task = Task::MULTICLASS,
-                       .columns = checked(name, options, multiclass_curve_options()).num_classes,
-                       .average = options.average,
-                       .thresholds = options.thresholds,
-                       .logits = options.logits,
-                       .ignore_index = options.ignore_index,
-                       .per_class = options.per_class,
-                       .class_names = options.class_names,
-                       .name = options.name.empty() ? name : options.name,
-                       .output = options.output,
-                       .target = options.target}) {}
+    : CurveMetric(plan_of(area, Task::MULTICLASS, checked(name, options, multiclass_curve_options()).num_classes, name,
+                          options)) {}
 CurveMetric::CurveMetric(Area area, const char* name, const MultilabelCurveOptions& options)
-    : CurveMetric(Plan{.area = area,
-                       .task = Task::MULTILABEL,
-                       .columns = checked(name, options, multilabel_curve_options()).num_labels,
-                       .average = options.average,
-                       .thresholds = options.thresholds,
-                       .logits = options.logits,
-                       .ignore_index = options.ignore_index,
-                       .per_class = options.per_class,
-                       .class_names = options.class_names,
-                       .name = options.name.empty() ? name : options.name,
-                       .output = options.output,
-                       .target = options.target}) {}
+    : CurveMetric(plan_of(area, Task::MULTILABEL, checked(name, options, multilabel_curve_options()).num_labels, name,
+                          options)) {}
 CurveMetric::~CurveMetric() = default;
 
 // Scores in float64: float32 makes different logits equal probabilities.
@@ -131,10 +127,7 @@ CurveMetric::Scores CurveMetric::scores_of(const Outputs& outputs, const Batch& 
             answers.flatten().unsqueeze(1).to(at::kDouble)};
   }
   const bool is_binary = plan_.task == Task::BINARY;
-  if (output.sizes() != target.sizes() || (!is_binary && (output.dim() < 2 || output.size(1) != columns)))
-    throw DataError(name(), ": outputs and targets must have one shape",
-                    is_binary ? std::string() : join(" [N, ", columns, ", ...] (num_labels is ", columns, ")"),
-                    ", got ", output.sizes(), " and ", target.sizes());
+  check_one_shape(name(), output, target, is_binary ? 0 : columns);
   check_yes_or_no(name(), target, plan_.ignore_index, "; of probabilities give target.gt(0.5)");
   at::Tensor answers = target.to(at::kDouble), known = output;
   if (plan_.ignore_index) {

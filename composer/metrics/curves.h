@@ -94,6 +94,8 @@ class COMPOSER_EXPORT CurveMetric : public Metric, public HasSeveralValues, publ
     at::Tensor scores, answers;  // [N, columns] and float64: 1, 0, or -1 for one that does not count
   };
   explicit CurveMetric(Plan plan);
+  template <class Options>
+  static Plan plan_of(Area area, Task task, std::int64_t columns, const char* name, const Options& options);
   Scores scores_of(const Outputs& outputs, const Batch& batch);
   void count(const Scores& scores);
   Counts counts_of(bool pooled) const;

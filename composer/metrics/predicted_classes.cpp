@@ -36,6 +36,13 @@ at::Tensor ProbabilitiesOf::is_outside(const std::string& name, const at::Tensor
   return outside;
 }
 
+void check_one_shape(const std::string& name, const at::Tensor& output, const at::Tensor& target, std::int64_t labels) {
+  if (output.sizes() != target.sizes() || (labels > 0 && (output.dim() < 2 || output.size(1) != labels)))
+    throw DataError(name, ": outputs and targets must have one shape",
+                    labels > 0 ? join(" [N, ", labels, ", ...] (num_labels is ", labels, ")") : std::string(), ", got ",
+                    output.sizes(), " and ", target.sizes());
+}
+
 void check_yes_or_no(const std::string& name, const at::Tensor& target, std::optional<std::int64_t> ignore_index,
                      const char* remedy) {
   if (!target.is_cpu()) return;

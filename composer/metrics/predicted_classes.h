@@ -43,6 +43,9 @@ class ProbabilitiesOf {
   bool has_warned_ = false;
 };
 
+// Throws DataError unless both have one shape, which is [N, labels, ...] if `labels` > 0.
+void check_one_shape(const std::string& name, const at::Tensor& output, const at::Tensor& target, std::int64_t labels);
+
 // Throws DataError, which ends with `remedy`, if a target on the host is neither 0 nor 1, nor `ignore_index`.
 void check_yes_or_no(const std::string& name, const at::Tensor& target, std::optional<std::int64_t> ignore_index,
                      const char* remedy);
