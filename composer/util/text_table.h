@@ -5,11 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "composer/core/export.h"
+
 namespace composer::util {
 
 // Rows in aligned columns, two spaces apart. The alignment has one letter per column, l or r. A column without any text
 // takes no room.
-class TextTable {
+class COMPOSER_EXPORT TextTable {
  public:
   explicit TextTable(std::string alignment) : alignment_(std::move(alignment)) {}
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
@@ -21,6 +23,6 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string grouped(std::int64_t number);  // 12,345
+COMPOSER_EXPORT std::string grouped(std::int64_t number);  // 12,345
 
 }  // namespace composer::util
