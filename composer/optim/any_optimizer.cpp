@@ -6,6 +6,7 @@
 
 #include "composer/core/error.h"
 #include "composer/core/model_access.h"
+#include "composer/optim/named_optimizer.h"
 
 namespace composer::optim {
 
@@ -31,6 +32,11 @@ std::shared_ptr<Optimizer> AnyOptimizer::make(NamedParameters parameters) const 
   std::shared_ptr<Optimizer> optimizer = factory_(std::move(parameters));
   check(optimizer.get());
   return optimizer;
+}
+
+const Optimizer& rule_of(const Optimizer& optimizer, std::size_t group) {
+  const auto* const ours = dynamic_cast<const NamedOptimizer*>(&optimizer);
+  return ours ? ours->rule(group) : optimizer;
 }
 
 std::vector<double> learning_rates(const Optimizer& optimizer) {

@@ -56,6 +56,9 @@ class COMPOSER_EXPORT AnyOptimizer {
   Factory factory_;
 };
 
+// The optimizer by whose rule a parameter group is updated: a part of optim::combined(), else the optimizer itself.
+COMPOSER_EXPORT const Optimizer& rule_of(const Optimizer& optimizer, std::size_t group);
+
 // The learning rate of each parameter group.
 COMPOSER_EXPORT std::vector<double> learning_rates(const Optimizer& optimizer);
 COMPOSER_EXPORT void set_learning_rate(Optimizer& optimizer, std::size_t group, double lr);

@@ -126,13 +126,13 @@ void check_memory(const std::string& who, const NamedParameters& parameters) {
   }
 }
 
-std::string describe(const ParameterGroup& group, std::size_t index) {
-  return group.match.empty() ? join("groups[", index, "]") : join("groups[", index, "] (", group.match, ")");
+std::string describe(std::string_view list, const ParameterGroup& group, std::size_t index) {
+  return group.match.empty() ? join(list, '[', index, ']') : join(list, '[', index, "] (", group.match, ')');
 }
 
 [[noreturn]] void throw_empty(const std::string& who, const std::string& group, bool fitted) {
   throw ConfigError(who, ": ", group,
-                    " has no parameters: ", fitted ? "all that match are in earlier groups" : "no parameter matches");
+                    " has no parameters: ", fitted ? "all that match are in earlier ones" : "no parameter matches");
 }
 
 bool is_member(const ParameterGroup& group, const NamedParameter& parameter) {
@@ -158,10 +158,11 @@ void check_parameters(const std::string& who, const NamedParameters& parameters)
 }
 
 std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParameters& parameters,
-                                      const std::vector<ParameterGroup>& groups, bool decay_matrices_only) {
+                                      const std::vector<ParameterGroup>& groups, bool decay_matrices_only,
+                                      std::string_view list) {
   for (std::size_t i = 0; i < groups.size(); ++i)
     if (groups[i].match.empty() == !groups[i].where)
-      throw ConfigError(who, ": groups[", i, "] must have exactly one of match and where");
+      throw ConfigError(who, ": ", list, '[', i, "] must have exactly one of match and where");
 
   // Two for each group, and first two for the remaining parameters: with decay, without decay.
   std::vector<PlannedGroup> planned(2 * groups.size() + 2);
@@ -179,11 +180,11 @@ std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParamet
     group.parameters.push_back(parameter);
     group.requested = first ? &groups[*first] : nullptr;
     group.undecayed = undecayed;
-    group.who = first ? join(who, ": ", describe(*group.requested, *first)) : who;
+    group.who = first ? join(who, ": ", describe(list, *group.requested, *first)) : who;
   }
   for (std::size_t i = 0; i < groups.size(); ++i)
     if (planned[2 * i + 2].parameters.empty() && planned[2 * i + 3].parameters.empty())
-      throw_empty(who, describe(groups[i], i), fitted[i]);
+      throw_empty(who, describe(list, groups[i], i), fitted[i]);
   std::erase_if(planned, [](const PlannedGroup& group) { return group.parameters.empty(); });
   return planned;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,9 +35,10 @@ struct PlannedGroup {
   bool undecayed = false;                     // no weight decay, because of decay_matrices_only
   std::string who;                            // for errors
 };
-// Parameters that no group matches come first. Throws ConfigError.
+// Parameters that no group matches come first. Throws ConfigError, which calls the groups by the name of their list.
 std::vector<PlannedGroup> plan_groups(const std::string& who, const NamedParameters& parameters,
-                                      const std::vector<ParameterGroup>& groups, bool decay_matrices_only);
+                                      const std::vector<ParameterGroup>& groups, bool decay_matrices_only,
+                                      std::string_view list = "groups");
 
 // The options that the group overrides, by name.
 std::vector<std::pair<const char*, double>> overrides_of(const PlannedGroup& group);

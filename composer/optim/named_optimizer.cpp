@@ -31,7 +31,30 @@ NamedOptimizer::NamedOptimizer(std::string who, std::vector<const char*> state_k
     // not add_param_group(), which gives options that equal a default the value of another one
     param_groups_.emplace_back(std::move(tensors), std::move(group.options));
   }
-  if (!step_in_backward) return;
+  if (step_in_backward) begin_watching();
+}
+
+NamedOptimizer::NamedOptimizer(std::string who, const std::vector<std::shared_ptr<NamedOptimizer>>& parts)
+    : torch::optim::Optimizer(std::vector<torch::optim::OptimizerParamGroup>{}, parts.front()->defaults().clone()),
+      who_(std::move(who)),
+      scratch_(std::make_unique<detail::Scratch>()) {
+  const bool step_in_backward = parts.front()->steps_in_backward();
+  for (const auto& part : parts) {
+    part->end_watching();
+    for (std::size_t g = 0; g < part->param_groups_.size(); ++g) {
+      param_groups_.push_back(part->param_groups_[g]);
+      names_.push_back(std::move(part->names_[g]));
+      rules_.push_back(part->rules_.empty() ? part : part->rules_[g]);
+    }
+    part->param_groups_.clear();
+    part->names_.clear();
+  }
+  if (step_in_backward) begin_watching();
+}
+
+NamedOptimizer::~NamedOptimizer() { end_watching(); }
+
+void NamedOptimizer::begin_watching() {
   in_backward_ = std::make_unique<detail::BackwardSteps>(
       who_, [this](std::size_t group, std::size_t index) { update_one(group, index); },
       [this](std::size_t group, std::size_t index) { return name_of(group, index); });
@@ -40,10 +63,11 @@ NamedOptimizer::NamedOptimizer(std::string who, std::vector<const char*> state_k
       in_backward_->watch(param_groups_[g].params()[i], g, i);
 }
 
-NamedOptimizer::~NamedOptimizer() {
+void NamedOptimizer::end_watching() {
   if (!in_backward_) return;
   for (const auto& group : param_groups_)
     for (const at::Tensor& parameter : group.params()) in_backward_->release(parameter);
+  in_backward_.reset();
 }
 
 at::Tensor NamedOptimizer::step(LossClosure closure) {
@@ -79,14 +103,18 @@ std::string NamedOptimizer::name_of(std::size_t group, std::size_t index) const 
   return join("group ", group, ", parameter ", index);  // added behind our back
 }
 
-ParameterState& NamedOptimizer::state_of(const at::Tensor& parameter, const Options& options) {
+ParameterState NamedOptimizer::empty_state(const at::Tensor& parameter) const {
+  ParameterState state;
+  state.keys = state_keys_;
+  state.shape = parameter.sizes().vec();
+  return state;
+}
+
+ParameterState& NamedOptimizer::state_of(std::size_t group, const at::Tensor& parameter) {
   auto& state = state_[parameter.unsafeGetTensorImpl()];
-  if (!state) {
-    state = std::make_unique<ParameterState>();
-    static_cast<ParameterState&>(*state).shape = parameter.sizes().vec();
-  }
+  if (!state) state = std::make_unique<ParameterState>(rule(group).empty_state(parameter));
   auto& ours = static_cast<ParameterState&>(*state);
-  prepare(parameter, ours, options);
+  rule(group).prepare(parameter, ours, param_groups_[group].options());
   return ours;
 }
 
@@ -95,8 +123,9 @@ void NamedOptimizer::check_gradient(std::size_t group, std::size_t index) const 
   const at::Tensor& parameter = param_groups_[group].params()[index];
   const at::Tensor& gradient = parameter.mutable_grad();
   if (!gradient.defined()) return;
-  if (gradient.layout() != at::kStrided && !(gradient.is_sparse() && takes_sparse(param_groups_[group].options())))
-    throw ConfigError(who_, ": cannot use the sparse gradient of ", name_of(group, index),
+  const NamedOptimizer& rule = this->rule(group);
+  if (gradient.layout() != at::kStrided && !(gradient.is_sparse() && rule.takes_sparse(param_groups_[group].options())))
+    throw ConfigError(rule.who_, ": cannot use the sparse gradient of ", name_of(group, index),
                       ". Make it dense, e.g. an embedding's by sparse(false)");
   if (gradient.sizes() != parameter.sizes() || gradient.device() != parameter.device())
     throw ConfigError(who_, ": the gradient of ", name_of(group, index), " is ", gradient.sizes(), " on ",
@@ -112,11 +141,11 @@ void NamedOptimizer::check_gradient(std::size_t group, std::size_t index) const 
 namespace {
 
 // A parameter that was converted or moved takes its state along.
-void fit_state(const std::vector<const char*>& keys, const at::Tensor& parameter, ParameterState& state) {
-  for (std::size_t i = 0; i < keys.size(); ++i) {
+void fit_state(const at::Tensor& parameter, ParameterState& state) {
+  for (std::size_t i = 0; i < state.keys.size(); ++i) {
     at::Tensor& tensor = state.tensors[i];
     if (!tensor.defined()) continue;
-    const bool alike = tensor.sizes() == parameter.sizes() && keys[i] != std::string_view("step");
+    const bool alike = tensor.sizes() == parameter.sizes() && state.keys[i] != std::string_view("step");
     if (!alike) {
       if (tensor.device() != parameter.device()) tensor = tensor.to(parameter.device());
     } else if (tensor.scalar_type() != parameter.scalar_type() || tensor.device() != parameter.device() ||
@@ -139,24 +168,25 @@ void NamedOptimizer::collect(std::size_t group, std::size_t index, bool skip) {
   at::Tensor& parameter = param_groups_[group].params()[index];
   at::Tensor* gradient = &parameter.mutable_grad();
   if (!gradient->defined()) return;
+  NamedOptimizer& rule = mutable_rule(group);
   const Options& options = param_groups_[group].options();
   if (gradient->layout() != at::kStrided) {
-    if (!skip) update_sparse(parameter, *gradient, state_of(parameter, options), options);
+    if (!skip) rule.update_sparse(parameter, *gradient, state_of(group, parameter), options);
     return;
   }
-  ParameterState& state = state_of(parameter, options);
-  fit_state(state_keys_, parameter, state);
+  ParameterState& state = state_of(group, parameter);
+  fit_state(parameter, state);
 
   const bool dense = parameter.is_non_overlapping_and_dense();
   if (gradient->scalar_type() != parameter.scalar_type() || (dense && !detail::same_layout(*gradient, parameter)))
     gradient = &scratch_->kept.emplace_back(at::empty_like(parameter).copy_(*gradient));
-  if (is_plain(parameter) && elementwise(options)) {
+  if (is_plain(parameter) && rule.elementwise(options)) {
     if (skip) return;
     detail::Slice slice{.p = parameter.mutable_data_ptr(),
                         .g = gradient->const_data_ptr(),
                         .n = parameter.numel(),
                         .is_double = parameter.scalar_type() == at::kDouble};
-    describe(slice, state, options);
+    rule.describe(slice, state, options);
     scratch_->slices.push_back(slice);
     parameter.unsafeGetTensorImpl()->bump_version();
     return;
@@ -165,17 +195,19 @@ void NamedOptimizer::collect(std::size_t group, std::size_t index, bool skip) {
 }
 
 // By tensor operations; on a device nobody waits for it.
-void NamedOptimizer::update_batches(const Options& options, const at::Tensor& found_inf) {
+void NamedOptimizer::update_batches(std::size_t group, const at::Tensor& found_inf) {
+  NamedOptimizer& rule = mutable_rule(group);
+  const Options& options = param_groups_[group].options();
   for (Batch& batch : scratch_->batches) {
     if (batch.p.empty()) continue;
     if (!found_inf.defined()) {
-      update(batch, options);
-    } else if (obeys_found_inf(batch, options)) {
+      rule.update(batch, options);
+    } else if (rule.obeys_found_inf(batch, options)) {
       batch.found_inf = found_inf;
-      update(batch, options);
+      rule.update(batch, options);
     } else {
       const detail::Restore restore(batch, found_inf);
-      update(batch, options);
+      rule.update(batch, options);
       restore.where_found();
     }
     batch.clear();
@@ -194,17 +226,19 @@ void NamedOptimizer::update_all(const at::Tensor& found_inf) {
   if (param_groups_.size() != names_.size())
     throw ConfigError(who_, ": add_param_group() is not supported; set groups in the options of ", who_);
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    const NamedOptimizer& rule = this->rule(g);
     const Options& options = param_groups_[g].options();
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
       check_gradient(g, i);
       const at::Tensor& parameter = param_groups_[g].params()[i];
-      if (found_inf.defined() && parameter.mutable_grad().defined() && !(is_plain(parameter) && elementwise(options)))
-        obeys_found_inf(Batch(), options);  // throws if it cannot be skipped
+      if (!found_inf.defined() || !parameter.mutable_grad().defined()) continue;
+      if (is_plain(parameter) && rule.elementwise(options)) continue;
+      rule.obeys_found_inf(Batch(), options);  // throws if it cannot be skipped
     }
   }
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) collect(g, i, skip);
-    update_batches(param_groups_[g].options(), found);
+    update_batches(g, found);
   }
   detail::update_slices(scratch.slices);
 }
@@ -226,7 +260,7 @@ void NamedOptimizer::update_one(std::size_t group, std::size_t index) {
     const detail::Scratch::Clear clear(*scratch_);
     check_gradient(group, index);
     collect(group, index, /*skip=*/false);
-    update_batches(param_groups_[group].options(), {});
+    update_batches(group, {});
     detail::update_slices(scratch_->slices);
   }
   param_groups_[group].params()[index].mutable_grad().reset();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,11 +54,12 @@ struct GroupOptions final : torch::optim::OptimizerCloneableOptions<GroupOptions
   Described (*described_by)();
 };
 
-// The optimizer state of a parameter, in the order of state_keys(); undefined where a tensor does not exist yet.
+// The optimizer state of a parameter; undefined where a tensor does not exist yet.
 struct COMPOSER_EXPORT ParameterState : torch::optim::OptimizerCloneableParamState<ParameterState> {
   std::array<at::Tensor, 4> tensors;
-  std::vector<std::int64_t> shape;  // of the parameter when the state was created
-  bool first = false;               // the momentum buffer exists, but has seen no gradient yet
+  std::span<const char* const> keys;  // PyTorch's names of the tensors; they are the optimizer's
+  std::vector<std::int64_t> shape;    // of the parameter when the state was created
+  bool first = false;                 // the momentum buffer exists, but has seen no gradient yet
 };
 
 struct StateTensor {
@@ -98,6 +100,8 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
   void load_state_tensors(const std::vector<StateTensor>& tensors, const OwnsState& owns = {});
   // The parameters of all groups, in their order.
   NamedParameters named_parameters() const;
+  // The optimizer by whose rule a group is updated: this one, or a part of optim::combined().
+  const NamedOptimizer& rule(std::size_t group) const { return group < rules_.size() ? *rules_[group] : *this; }
 
   // The state of one parameter under one of PyTorch's keys: the optimizer's own tensor. Undefined if it does not exist,
   // which includes the time before the first step.
@@ -123,6 +127,9 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
 
   NamedOptimizer(std::string who, std::vector<const char*> state_keys, std::vector<detail::BuiltGroup> groups,
                  bool step_in_backward);
+  // Takes the groups of these optimizers, and updates each by the rule of the one that it is from. They are of no other
+  // use afterwards. All or none of them step in backward.
+  NamedOptimizer(std::string who, const std::vector<std::shared_ptr<NamedOptimizer>>& parts);
 
   // Creates the missing tensors of a parameter's state.
   virtual void prepare(const at::Tensor& parameter, ParameterState& state, const Options& options) const = 0;
@@ -139,18 +146,23 @@ class COMPOSER_EXPORT NamedOptimizer : public torch::optim::Optimizer, public Sk
                              const Options& options);
 
  private:
+  void begin_watching();
+  void end_watching();
+  NamedOptimizer& mutable_rule(std::size_t group) { return group < rules_.size() ? *rules_[group] : *this; }
   std::string name_of(std::size_t group, std::size_t index) const;
-  ParameterState& state_of(const at::Tensor& parameter, const Options& options);
+  ParameterState empty_state(const at::Tensor& parameter) const;
+  ParameterState& state_of(std::size_t group, const at::Tensor& parameter);
   void check_gradient(std::size_t group, std::size_t index) const;
   void check_device(const at::Tensor& found_inf) const;
   void collect(std::size_t group, std::size_t index, bool skip);
-  void update_batches(const Options& options, const at::Tensor& found_inf);
+  void update_batches(std::size_t group, const at::Tensor& found_inf);
   void update_all(const at::Tensor& found_inf);
   void update_one(std::size_t group, std::size_t index);
 
   std::string who_;
   std::vector<const char*> state_keys_;
   std::vector<std::vector<std::string>> names_;         // of the parameters of each group
+  std::vector<std::shared_ptr<NamedOptimizer>> rules_;  // by which each group is updated; empty: by that of this one
   std::unique_ptr<detail::BackwardSteps> in_backward_;  // with step_in_backward
   std::unique_ptr<detail::Scratch> scratch_;
 };

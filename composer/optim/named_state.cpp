@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -34,7 +35,7 @@ Given by_name(const std::vector<StateTensor>& tensors, const std::string& who) {
 struct NamedFields {
   const std::string& who;
   std::string parameter;
-  const std::vector<const char*>& keys;
+  std::span<const char* const> keys;
 
   // Copies what is given of it into a prepared state, and takes it away. False: nothing was given, as of a parameter
   // that was frozen when the state was saved, whether it is now or not: what is frozen is restored later.
@@ -90,22 +91,22 @@ std::vector<StateTensor> NamedOptimizer::state_tensors(const OwnsState& owns) co
       const auto found = state_.find(parameter.unsafeGetTensorImpl());
       if (found == state_.end() && !parameter.requires_grad()) continue;
       if (owns && !owns(parameter)) continue;
-      ParameterState state;
+      ParameterState state = rule(g).empty_state(parameter);
       if (found != state_.end()) state = static_cast<const ParameterState&>(*found->second);
-      prepare(parameter, state, param_groups_[g].options());
-      for (std::size_t k = 0; k < state_keys_.size(); ++k)
-        if (state.tensors[k].defined()) list.push_back({name_of(g, i), state_keys_[k], state.tensors[k]});
+      rule(g).prepare(parameter, state, param_groups_[g].options());
+      for (std::size_t k = 0; k < state.keys.size(); ++k)
+        if (state.tensors[k].defined()) list.push_back({name_of(g, i), state.keys[k], state.tensors[k]});
     }
   }
   return list;
 }
 
 at::Tensor NamedOptimizer::state_tensor(const at::Tensor& parameter, std::string_view key) const {
-  const auto at = std::ranges::find(state_keys_, key);
   const auto found = state_.find(parameter.unsafeGetTensorImpl());
-  if (at == state_keys_.end() || found == state_.end()) return {};
+  if (found == state_.end()) return {};
   const auto& state = static_cast<const ParameterState&>(*found->second);
-  return state.tensors.at(static_cast<std::size_t>(at - state_keys_.begin()));
+  const auto at = std::ranges::find(state.keys, key);
+  return at == state.keys.end() ? at::Tensor() : state.tensors.at(static_cast<std::size_t>(at - state.keys.begin()));
 }
 
 void NamedOptimizer::load_state_tensors(const std::vector<StateTensor>& tensors, const OwnsState& owns) {
@@ -114,14 +115,13 @@ void NamedOptimizer::load_state_tensors(const std::vector<StateTensor>& tensors,
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
       const at::Tensor& parameter = param_groups_[g].params()[i];
-      const NamedFields fields{who_, name_of(g, i), state_keys_};
+      ParameterState state = rule(g).empty_state(parameter);
+      const NamedFields fields{rule(g).who_, name_of(g, i), state.keys};
       if (owns && !owns(parameter)) {
         fields.skip(given);
         continue;
       }
-      ParameterState state;
-      state.shape = parameter.sizes().vec();
-      prepare(parameter, state, param_groups_[g].options());
+      rule(g).prepare(parameter, state, param_groups_[g].options());
       if (fields.take(given, state)) loaded.emplace_back(parameter, std::move(state));
     }
   }
@@ -199,8 +199,8 @@ std::string NamedOptimizer::table() const {
     const auto& tensors = param_groups_[g].params();
     std::int64_t elements = 0;
     for (const at::Tensor& tensor : tensors) elements += tensor.numel();
-    text << "group " << g << ": " << tensors.size() << (tensors.size() == 1 ? " tensor, " : " tensors, ") << elements
-         << " numbers:";
+    text << "group " << g << (rules_.empty() ? "" : join(" (", rule(g).who_, ')')) << ": " << tensors.size()
+         << (tensors.size() == 1 ? " tensor, " : " tensors, ") << elements << " numbers:";
     for (std::size_t i = 0; i < tensors.size() && i < 3; ++i) text << ' ' << name_of(g, i);
     text << (tensors.size() > 3 ? " ...\n " : "\n ");
     const StateDict options = dynamic_cast<const NamedOptions&>(param_groups_[g].options()).described();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,6 +32,7 @@
 #include "composer/formats/byte_source.h"
 #include "composer/formats/zip_reader.h"
 #include "composer/optim/any_optimizer.h"
+#include "composer/optim/combined.h"
 #include "composer/optim/named_optimizer.h"
 #include "composer/util/exact_text.h"
 #include "composer/util/letters.h"
@@ -64,6 +66,27 @@ void visit_named(StateVisitor& visit, optim::NamedOptimizer& optimizer, const Ow
     }
   }
   optimizer.load_state_tensors(tensors, owns);
+}
+
+// Visits the classes by whose rules the parameters are updated. State of one class may fit another, as that of Adam
+// fits AdamW, but a resumed run would train otherwise.
+void visit_rules(StateVisitor& visit, const optim::NamedOptimizer& optimizer) {
+  const optim::NamedParameters all = optimizer.named_parameters();
+  std::map<std::string, std::string> now;
+  auto one = all.begin();
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const optim::NamedOptimizer& rule = optimizer.rule(g);
+    for (std::size_t i = 0; i < optimizer.param_groups()[g].params().size(); ++i)
+      now[one++->name] = class_name(typeid(rule));
+  }
+  std::map<std::string, std::string> saved = now;
+  visit("rules", saved);
+  for (const auto& [parameter, rule] : saved) {
+    const auto here = now.find(parameter);
+    if (here == now.end() || here->second == rule) continue;
+    throw CheckpointError(visit.path(), ": has the state of ", parameter, " for ", rule, ", but this run has ",
+                          here->second, " for it; give it the same, or set load_ignore_keys = {\"optimizer\"}");
+  }
 }
 
 // Visits the fields of the state of one parameter. Loaded tensors are moved to the parameter's device.
@@ -397,8 +420,10 @@ void visit_optimizer(StateVisitor& visit, libtorch::Optimizer& optimizer, const 
   visit("class", type);
   check_class(type, optimizer);
   if (typeid(optimizer) == typeid(libtorch::LBFGS)) visit_order(visit, parameters_of(optimizer, model));
+  auto* const named = dynamic_cast<optim::NamedOptimizer*>(&optimizer);
+  if (typeid(optimizer) == typeid(optim::Combined)) visit_rules(visit, *named);
   StateVisitor state = visit.scope("state");
-  if (auto* named = dynamic_cast<optim::NamedOptimizer*>(&optimizer)) return visit_named(state, *named, owns);
+  if (named) return visit_named(state, *named, owns);
   if (visit_libtorch(state, optimizer, model, owns)) return;
   if (visit.is_loading())
     load_archive(state, optimizer);

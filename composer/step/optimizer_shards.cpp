@@ -138,8 +138,7 @@ StateDict OptimizerShards::gather(const StateDict& own) {
   }
   StateDict all;
   if (state_.rank != 0) return all;
-  all["class"] = *own.find("class");
-  all["state"] = std::move(states);
+  for (const auto& [name, value] : own.entries()) all[name] = name == "state" ? StateValue(std::move(states)) : value;
   return all;
 }
 

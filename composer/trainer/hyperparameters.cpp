@@ -108,6 +108,8 @@ void add_optimizer(StateDict& into, const torch::optim::Optimizer& optimizer, co
   const std::vector<StateDict> serialized = serialized_options(optimizer);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::string group = groups.size() == 1 ? kOptimizer : join(kOptimizer, i, '/');
+    const torch::optim::Optimizer& rule = optim::rule_of(optimizer, i);
+    if (&rule != &optimizer) into[group + "class"] = class_name(typeid(rule));
     if (groups[i].has_options() && add_named(into, group, groups[i].options())) continue;
     if (i < made_lr.size()) into[group + "lr"] = made_lr[i];
     for (const auto& [name, value] : serialized[i].entries()) into[group + name] = value;

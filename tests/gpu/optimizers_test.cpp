@@ -31,8 +31,9 @@ std::vector<Row> rows() {
           {"adagrad", adagrad({.lr = 0.1, .lr_decay = 0.01})},
           {"adafactor", adafactor(), 1e-5},
           {"lamb", lamb({.lr = 0.01, .weight_decay = 0.01}), 1e-5},
-          {"lion", lion({.lr = 1e-4, .weight_decay = 0.1}), 1e-3},              // a sign may turn
-          {"muon", muon({.lr = 1e-3, .adamw_for = {"layer0.weight"}}), 1e-2}};  // in bfloat16 on some processors
+          {"lion", lion({.lr = 1e-4, .weight_decay = 0.1}), 1e-3},             // a sign may turn
+          {"muon", muon({.lr = 1e-3, .adamw_for = {"layer0.weight"}}), 1e-2},  // in bfloat16 on some processors
+          {"combined", combined({{"*.weight", adamw({.lr = 0.01})}, {"*", sgd({.lr = 0.1, .momentum = 0.9})}})}};
 }
 
 optim::NamedParameters on_gpu_too(const optim::NamedParameters& list) {

@@ -24,7 +24,8 @@ inline std::vector<NamedFactory> every_optimizer(const std::vector<optim::Parame
           {"lion", lion({.lr = 0.002, .groups = groups})},
           {"lamb", lamb({.lr = 0.02, .groups = groups})},
           {"adafactor", adafactor({.lr = 0.02, .groups = groups})},
-          {"muon", muon({.lr = 0.02, .groups = groups})}};
+          {"muon", muon({.lr = 0.02, .groups = groups})},
+          {"combined", combined({{"*weight", adamw({.lr = 0.02, .groups = groups})}, {"*", sgd({.lr = 0.02})}})}};
 }
 
 }  // namespace composer::test

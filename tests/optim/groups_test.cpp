@@ -104,7 +104,7 @@ TEST_CASE("Groups that cannot be are refused") {
   };
   CHECK(with({{.match = "*.gamma"}}) == "sgd: groups[0] (*.gamma) has no parameters: no parameter matches");
   CHECK(with({{.match = "*"}, {.match = "*.bias"}}) ==
-        "sgd: groups[1] (*.bias) has no parameters: all that match are in earlier groups");
+        "sgd: groups[1] (*.bias) has no parameters: all that match are in earlier ones");
   CHECK(with({{.lr = 1}}) == "sgd: groups[0] must have exactly one of match and where");
   CHECK(with({{.match = "*.bias", .beta1 = 1}}) ==
         "sgd: groups[0] (*.bias): sets beta1, which this optimizer does not have");

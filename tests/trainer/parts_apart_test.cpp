@@ -1,4 +1,4 @@
-// Losses that train different parts of one model, with Frozen: a GAN in one trainer.
+// Losses that train different parts of one model, with Frozen, also by optimizers of their own: a GAN in one trainer.
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,13 +12,21 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include "composer/algorithms/gradient_clipping.h"
+#include "composer/callbacks/lr_monitor.h"
+#include "composer/callbacks/optimizer_monitor.h"
 #include "composer/core/frozen.h"
 #include "composer/core/model.h"
 #include "composer/data/in_memory.h"
+#include "composer/loggers/in_memory_logger.h"
+#include "composer/optim/schedulers.h"
+#include "composer/trainer/lr_finder.h"
 #include "composer/util/recompute.h"
 #include "tests/dist/results_in_ranks.h"
 #include "tests/support/cut_and_resumed.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
+#include "tests/support/folder.h"
 #include "tests/support/tiny.h"
 
 namespace composer::test::parts_apart_test {
@@ -133,12 +141,23 @@ TEST_CASE("Frozen leaves what was frozen before frozen, and ends with an excepti
   for (std::size_t i = 0; i < 4; ++i) CHECK(model.judge->parameters()[i].requires_grad() == (i != 1));
 }
 
-TEST_CASE("Parts that train apart end alike with microbatches, on several ranks, and with a sharded optimizer") {
+// With an optimizer for each part.
+TrainerOptions combined_options() {
+  TrainerOptions with = options();
+  with.optimizer = optim::combined(
+      {{"forger.*", optim::adam({.lr = 0.01, .beta1 = 0.5})}, {"judge.*", optim::sgd({.lr = 0.1, .momentum = 0.9})}});
+  with.schedulers = {optim::linear({.alpha_f = 0.1})};
+  return with;
+}
+
+using Options = TrainerOptions (*)();
+
+void check_ends_alike(Options options) {
   struct Way {
     int ranks;
     std::int64_t microbatch, zero_stage;
   };
-  const auto weights = [](const Way& way) {
+  const auto weights = [&](const Way& way) {
     return dist::test::results_in_ranks(way.ranks, [&](const std::shared_ptr<dist::World>& world) {
       TrainerOptions with = options();
       with.world = world;
@@ -158,8 +177,79 @@ TEST_CASE("Parts that train apart end alike with microbatches, on several ranks,
   }
 }
 
+TEST_CASE("Parts that train apart end alike with microbatches, on several ranks, and with a sharded optimizer") {
+  check_ends_alike(options);
+}
+
+TEST_CASE("Parts with optimizers of their own end alike with microbatches, on several ranks, and sharded") {
+  check_ends_alike(combined_options);
+}
+
 TEST_CASE("A run whose parts train apart, cut and resumed, ends as one that is not") {
-  for (const std::int64_t batch : {1, 4, 8}) check_cut_and_resumed(options, batch);
+  for (const Options some : {options, combined_options})
+    for (const std::int64_t batch : {1, 4, 8}) check_cut_and_resumed(some, batch);
+}
+
+TEST_CASE("The first step of a part is that of its optimizer alone") {
+  const auto ends_with = [](const optim::AnyOptimizer& optimizer, bool forger) {
+    TrainerOptions with = options();
+    with.optimizer = optimizer;
+    with.max_duration = "1ba";  // later gradients depend on both
+    Trainer trainer(std::move(with));
+    trainer.fit();
+    auto& gan = dynamic_cast<Gan&>(*trainer.state().model);
+    return copies((forger ? gan.forger : gan.judge)->parameters());
+  };
+  const auto adam = optim::adam({.lr = 0.01, .beta1 = 0.5}), sgd = optim::sgd({.lr = 0.1, .momentum = 0.9});
+  const auto both = optim::combined({{"forger.*", adam}, {"judge.*", sgd}});
+  for (const bool forger : {false, true}) {
+    const auto together = ends_with(both, forger), alone = ends_with(forger ? adam : sgd, forger);
+    for (std::size_t i = 0; i < alone.size(); ++i) CHECK(together[i].equal(alone[i]));
+  }
+}
+
+TEST_CASE("Rates, options and moments are logged of the optimizer of each part") {
+  TrainerOptions with = combined_options();
+  const auto logger = std::make_shared<loggers::InMemoryLogger>();
+  with.loggers = {logger};
+  with.callbacks = {callbacks::LRMonitor(), callbacks::OptimizerMonitor({.batch_log_interval = 1})};
+  with.algorithms = {algorithms::GradientClipping({.clipping_threshold = 0.5})};
+  Trainer trainer(std::move(with));
+  trainer.fit();
+  for (const char* key :
+       {"lr-Adam/group0", "lr-SGD/group1", "l2_norm/moment/forger.0.weight", "l2_norm/moment/judge.0.weight"}) {
+    CAPTURE(key);
+    CHECK(logger->get_timeseries(key).size() == 12);  // throws if there is none
+  }
+  const auto& told = logger->hyperparameters();
+  CHECK(std::get<std::string>(told.at("optimizer/class")) == "Combined");
+  CHECK(std::get<std::string>(told.at("optimizer/0/class")) == "Adam");
+  CHECK(std::get<double>(told.at("optimizer/0/beta1")) == 0.5);
+  CHECK(std::get<std::string>(told.at("optimizer/1/class")) == "SGD");
+  CHECK(std::get<double>(told.at("optimizer/1/momentum")) == 0.9);
+}
+
+TEST_CASE("A run whose optimizer has another part for a parameter is not resumed") {
+  const Folder folder;
+  const auto saving = [&] {
+    TrainerOptions with = combined_options();
+    with.save_folder = folder / "ck";
+    return with;
+  };
+  Trainer(saving()).fit();
+  TrainerOptions other = saving();
+  other.max_duration = "5ep";
+  other.optimizer = optim::combined(
+      {{"forger.*", optim::adamw({.lr = 0.01, .beta1 = 0.5})}, {"judge.*", optim::sgd({.lr = 0.1, .momentum = 0.9})}});
+  const std::string error = error_of([&] { Trainer trainer(std::move(other)); });
+  CHECK_MESSAGE(error.find("for Adam, but this run has AdamW") != std::string::npos, error);
+}
+
+TEST_CASE("The learning-rate finder raises the rates of both parts in their ratio") {
+  Trainer trainer(combined_options());
+  const LrCurve curve = trainer.find_lr({.start_lr = 1e-4, .end_lr = 1e-2, .num_batches = 6});
+  CHECK(curve.points.size() == 6);
+  CHECK(optim::learning_rates(*trainer.state().optimizer) == std::vector<double>{0.01, 0.1});
 }
 
 }  // namespace

@@ -83,6 +83,8 @@ std::vector<Case> optimizers() {
           {"Adagrad", optimizer(optim::adagrad({.lr = 0.02}))},
           {"Adafactor", optimizer(optim::adafactor({.lr = 0.02}))},
           {"Muon", optimizer(optim::muon({.lr = 0.02, .adamw_for = {"*head*"}}))},
+          {"Adam and SGD combined", optimizer(optim::combined({{"*.net.*", optim::adam({.lr = 0.02})},
+                                                               {"*", optim::sgd({.lr = 0.1, .momentum = 0.9})}}))},
           {"libtorch's Adam", libtorch_optimizer<torch::optim::AdamOptions, libtorch>(0.02)}};
 }
 
