@@ -244,6 +244,7 @@
 #include "composer/optim/adagrad.h"
 #include "composer/optim/adam.h"
 #include "composer/optim/any_optimizer.h"
+#include "composer/optim/combined.h"
 #include "composer/optim/grad_scaler.h"
 #include "composer/optim/lamb.h"
 #include "composer/optim/lion.h"
