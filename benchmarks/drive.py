@@ -173,7 +173,7 @@ def parse():
     add("--minutes", type=float, default=14, help="after which no round begins")
     add("--python", help="one that has torch: measures its loops as well")
     add("--quick", action="store_true", help="three short rounds, into build/benchmarks/quick.md")
-    add("--out", type=pathlib.Path, help="docs/benchmarks.md: what is between its markers is replaced")
+    add("--out", type=pathlib.Path, help="docs/internals/benchmarks.md: what is between its markers is replaced")
     add("--again", action="store_true", help="measures nothing: writes what the last run found once more")
     add("--program", type=pathlib.Path, default=ROOT / "build/release/bin/contender")
     add("--data", type=pathlib.Path, default=ROOT / "build/benchmarks/data", help="for contenders in Python")
@@ -186,7 +186,7 @@ def parse():
     options.threads = [int(word) for word in options.threads]
     if options.quick:
         options.rounds, options.seconds = 3, 0.1
-    options.out = options.out or ROOT / ("build/benchmarks/quick.md" if options.quick else "docs/benchmarks.md")
+    options.out = options.out or ROOT / ("build/benchmarks/quick.md" if options.quick else "docs/internals/benchmarks.md")
     options.variants = options.variants or CPP + (PYTHON if options.python else [])
     if REFERENCE not in options.variants:
         options.variants.insert(0, REFERENCE)

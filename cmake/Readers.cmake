@@ -4,7 +4,7 @@
 #
 # A new one is: a line of composer_find_readers(), below; composer_uses_reader(NAME source...) beside its sources, which are
 # compiled with COMPOSER_HAS_NAME=1 or 0; and its package in scripts/lib.sh (seen_by, to_build), scripts/gpu (PACKAGES, LINKED)
-# and docs/building.md. An installed static library finds the same ones again with this file.
+# and docs/reference/building.md. An installed static library finds the same ones again with this file.
 
 # composer_reader(NAME PACKAGE package READS what [TARGET target [VERSION least]] [HEADER header LIBRARY library]): finds it by
 # CMake's module, which has the given target, or by its header and library. If `wanted` is a list, only those in it are looked for.

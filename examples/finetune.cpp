@@ -1,6 +1,6 @@
 // Fine-tunes a ResNet-18 that was trained elsewhere, for example by torchvision, on photographs in one folder for each
 // class. The new last layer learns alone for an epoch, then the whole network. Writes a folder from which any program
-// predicts (docs/predict.md).
+// predicts (docs/reference/predict.md).
 //
 //   finetune WEIGHTS IMAGES PREDICTOR [DURATION [SIZE]]     resnet18.pth pets/ pets-model 5ep 224
 #include <exception>

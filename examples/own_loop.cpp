@@ -1,6 +1,6 @@
 // A training loop of one's own: a policy learns by REINFORCE to walk to a goal. The program plays a round with the
 // current weights, trains on it, and plays the next one. A run that is killed at any moment and started again ends with
-// the same weights (docs/trainer.md); `composer torture -- own_loop` verifies that.
+// the same weights (docs/reference/trainer.md); `composer torture -- own_loop` verifies that.
 //
 //   own_loop [DURATION]      600ba by default
 #include <exception>

@@ -37,7 +37,7 @@
 namespace nn = torch::nn;
 using namespace composer;
 
-// docs/models.md: two outputs, two losses
+// docs/reference/models.md: two outputs, two losses
 class TwoHeads : public Model {
  public:
   TwoHeads() {
@@ -63,7 +63,7 @@ class TwoHeads : public Model {
   nn::Linear trunk_{2, 32}, height_{32, 1}, side_{32, 2};
 };
 
-// docs/metrics.md: the largest error of all samples
+// docs/reference/metrics.md: the largest error of all samples
 class MaxError : public Metric {
  public:
   std::string name() const override { return "MaxError"; }
@@ -90,7 +90,7 @@ Metrics TwoHeads::get_metrics(bool is_train) const {
           metrics::MulticlassAccuracy({.output = "side", .target = "side"})};
 }
 
-// docs/algorithms/writing.md: adds noise to inputs, and halves the learning rate every few epochs
+// docs/reference/algorithms/writing.md: adds noise to inputs, and halves the learning rate every few epochs
 class NoisyInputs : public Algorithm {
  public:
   explicit NoisyInputs(std::int64_t halve_every) : halve_every_(halve_every) {}
@@ -119,7 +119,7 @@ class NoisyInputs : public Algorithm {
   std::int64_t halve_every_, halved_ = 0;
 };
 
-// docs/callbacks/writing.md: logs the norm of the gradients, and ends the run when it exceeds a limit
+// docs/reference/callbacks/writing.md: logs the norm of the gradients, and ends the run when it exceeds a limit
 class GradientNorm : public Callback {
  public:
   explicit GradientNorm(double limit) : limit_(limit) {}
@@ -145,7 +145,7 @@ class GradientNorm : public Callback {
   at::Tensor largest_ = at::zeros({});
 };
 
-// docs/loggers/writing.md: one line of text for each value
+// docs/reference/loggers/writing.md: one line of text for each value
 class CsvLogger : public LoggerDestination {
  public:
   explicit CsvLogger(std::ostream& out) : out_(out) {}
@@ -181,7 +181,7 @@ class CsvLogger : public LoggerDestination {
   std::vector<Row> rows_;
 };
 
-// docs/data.md: points of a surface, computed on request
+// docs/reference/data.md: points of a surface, computed on request
 class Surface : public Loader {
  public:
   Surface(std::int64_t batches, std::int64_t batch_size) : batches_(batches), batch_size_(batch_size) {}
@@ -211,7 +211,7 @@ class Surface : public Loader {
   std::uint64_t seed_ = 17;
 };
 
-// docs/loggers/writing.md: writes on a background thread
+// docs/reference/loggers/writing.md: writes on a background thread
 class LinesWriter : public loggers::RecordWriter {
  public:
   explicit LinesWriter(std::string path) : path_(std::move(path)), file_(path_) {}
@@ -261,7 +261,7 @@ int main() {
   Trainer trainer(TrainerOptions{
       .model = std::make_shared<TwoHeads>(),
       .train_dataloader = std::make_shared<Surface>(50, 64),
-      // docs/evaluators.md
+      // docs/reference/evaluators.md
       .eval_dataloader =
           {{.label = "all", .dataloader = same, .eval_interval = "5ep"},
            {.label = "corner", .dataloader = corner, .metrics = Metrics(MaxError()), .eval_interval = "200ba"}},

@@ -1,5 +1,5 @@
 // Trains with four learning rates at once: each has its own trainer on its own thread. Each run is bit-identical to the
-// same run alone, because each trainer has its own random numbers (docs/several_trainers.md).
+// same run alone, because each trainer has its own random numbers (docs/reference/several_trainers.md).
 #include <cstdio>
 #include <memory>
 #include <thread>

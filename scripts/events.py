@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/events.md from the one list of events in composer/core/event.h; --check fails if it is out of date."""
+"""Writes docs/reference/events.md from the one list of events in composer/core/event.h; --check fails if it is out of date."""
 import argparse
 import pathlib
 import re
@@ -9,7 +9,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument('--check', action='store_true', help='write nothing')
 options = parser.parse_args()
 root = pathlib.Path(__file__).resolve().parent.parent
-page = root / 'docs' / 'events.md'
+page = root / 'docs' / 'reference' / 'events.md'
 ROW = re.compile(r'COMPOSER_X\((\w+), (\w+), (\w+)\)\s*/\*\s*(.*?)\s*\*/', re.S)
 
 rows = ROW.findall((root / 'composer' / 'core' / 'event.h').read_text())
@@ -49,6 +49,6 @@ if len(rows) != 40:
     sys.exit(f'events: found {len(rows)} rows in composer/core/event.h, expected 40')
 if options.check:
     if not page.exists() or page.read_text() != text:
-        sys.exit('events: docs/events.md is out of date; run scripts/events.py')
+        sys.exit('events: docs/reference/events.md is out of date; run scripts/events.py')
 else:
     page.write_text(text)

@@ -34,7 +34,7 @@ for name, method in sorted(listed - declared):
     print(f'composer/core/overrides.h checks {name}::{method}, which is not virtual there')
 untold = []
 for name, method in sorted(declared - ELSEWHERE):
-    page = CORE.parent.parent / 'docs' / PAGES[name] / 'writing.md'
+    page = CORE.parent.parent / 'docs' / 'reference' / PAGES[name] / 'writing.md'
     if not re.search(rf'\b{method}\b', page.read_text()):
         untold.append(method)
         print(f'{name}::{method} is not on {page.relative_to(CORE.parent.parent)}')

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Checks the pages of docs/ against the code:
-- the blocks of options in docs/trainer.md list the fields of the structs in order and with their defaults;
-- C++ blocks are parts of sources that are compiled and run, and the functions of an algorithm are those of its header;
+- the blocks of options in docs/reference/trainer.md list the fields of the structs in order and with their defaults;
 - the page of a plug-in names its header, and links lead to pages and headings that exist;
 - tables of options in other pages have a row for each field of the struct, and that of optimizers one for each, as has
   the list of the tests that try each;
-- the packages in docs/building.md are those that the scripts install."""
+- the packages in docs/reference/building.md are those that the scripts install."""
 import argparse
 import pathlib
 import re
@@ -14,6 +13,7 @@ import sys
 argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
 root = pathlib.Path(__file__).resolve().parent.parent
 docs = root / 'docs'
+reference = docs / 'reference'
 
 TABLES = {
     'InMemoryOptions': ('data/in_memory.h', 'data.md'),
@@ -40,35 +40,6 @@ TABLES = {
     'TableFeaturesOptions': ('data/table/table_features.h', 'data/tables.md'),
 }
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
-# But for space and comments, each other C++ block of these pages is a part of one of these sources...
-PAGES = [
-    'trainer.md',
-    'data/splits.md',
-    'data/streaming.md',
-    'callbacks/writing.md',
-    'loggers/writing.md',
-    'data/memory.md',
-    'data/series.md',
-    'data/replay.md',
-    'data/images.md',
-]
-SOURCES = [
-    'tests/trainer/trainer_page_test.cpp',
-    'examples/own_loop.cpp',
-    'examples/own_parts.cpp',
-    'tests/package/own_algorithms.cpp',
-    'tests/models/own_transformer_test.cpp',
-    'tests/data/mds/page_test.cpp',
-    'tests/data/pages_test.cpp',
-    'tests/step/part_weights_test.cpp',
-    'tests/data/image/images_page_test.cpp',
-    'tests/predict/page_test.cpp',
-    'tests/data/table/page_test.cpp',
-]
-# ... and so are the blocks of others that begin like this.
-BLOCKS = {'algorithms/writing.md': ['class NoisyInputs', 'struct Line', 'struct Scaled', 'struct ScaleOptions', 'const Registry'], 'data.md': ['const Batch samples', 'class Surface'],
-          'predict.md': ['composer::save_predictor("mine"', 'class Standardize'],
-          'metrics.md': ['class MaxError'], 'models.md': ['class TwoHeads', '// Causal attention', 'LossWeight loss_weight', 'const SoftCrossEntropyOptions']}
 
 
 def without_comments(code):
@@ -80,7 +51,7 @@ def without_space(code):
 
 
 def blocks_of(page):
-    return re.findall(r'^```cpp\n(.*?)^```', (docs / page).read_text(), re.S | re.M)
+    return re.findall(r'^```cpp\n(.*?)^```', (reference / page).read_text(), re.S | re.M)
 
 
 def fields_of(header, struct):
@@ -109,7 +80,7 @@ def check_options():
     for struct in STRUCTS:
         blocks = [text for text in blocks_of('trainer.md') if re.match(rf'{struct} \w+{{', text)]
         if len(blocks) != 1:
-            yield f'docs/trainer.md: has {len(blocks)} blocks of {struct}, expected 1'
+            yield f'docs/reference/trainer.md: has {len(blocks)} blocks of {struct}, expected 1'
             continue
         fields, listed = fields_of(header, struct), listed_in(blocks[0])
         names, listed_names = [name for name, _ in fields], [name for name, _, _ in listed]
@@ -117,66 +88,40 @@ def check_options():
             at = next((i for i, pair in enumerate(zip(names, listed_names)) if pair[0] != pair[1]),
                       min(len(names), len(listed_names)))
             here, there = ((some[at:at + 1] or ['nothing'])[0] for some in (listed_names, names))
-            yield f'docs/trainer.md: field {at + 1} of {struct} is {here}, and {there} in the header'
+            yield f'docs/reference/trainer.md: field {at + 1} of {struct} is {here}, and {there} in the header'
             continue
         for (name, default), (_, value, required) in zip(fields, listed):
             if value != default and not (required and default == '{}'):
-                yield f'docs/trainer.md: {struct}::{name} is {value}, and {default} in the header'
+                yield f'docs/reference/trainer.md: {struct}::{name} is {value}, and {default} in the header'
 
 
 def check_tables():
     for struct, (header, page) in TABLES.items():
-        listed = {name for row in re.findall(r'^\| ([^|]*`[^|]*) \|', (docs / page).read_text(), re.M) for name in re.findall(r'`\.?(\w+)`', row)}
+        listed = {name for row in re.findall(r'^\| ([^|]*`[^|]*) \|', (reference / page).read_text(), re.M) for name in re.findall(r'`\.?(\w+)`', row)}
         for name, _ in fields_of((root / 'composer' / header).read_text(), struct):
             if name not in listed:
-                yield f'docs/{page}: {struct}::{name} is in no table'
+                yield f'docs/reference/{page}: {struct}::{name} is in no table'
 
 
 def check_optimizers():
     headers = '\n'.join(path.read_text() for path in sorted((root / 'composer' / 'optim').glob('*.h')))
-    rows = set(re.findall(r'^\| `optim::(\w+)`', (docs / 'optimizers.md').read_text(), re.M))
+    rows = set(re.findall(r'^\| `optim::(\w+)`', (reference / 'optimizers.md').read_text(), re.M))
     tried = set(re.findall(r'^ *(?:return \{)?\{"(\w+)", \1\(', (root / 'tests' / 'optim' / 'every_optimizer.h').read_text(), re.M))
     for name in re.findall(r'^COMPOSER_EXPORT AnyOptimizer (\w+)\(', headers, re.M):
         if name not in rows:
-            yield f'docs/optimizers.md: optim::{name} is in no row'
+            yield f'docs/reference/optimizers.md: optim::{name} is in no row'
         if name not in tried:
             yield f'tests/optim/every_optimizer.h: {name} is not in the list'
 
 
-def check_blocks():
-    sources = '\n'.join(without_space(without_comments((root / name).read_text())) for name in SOURCES)
-    checked = [(page, block) for page in PAGES for block in blocks_of(page)
-               if page != 'trainer.md' or not re.match(rf'({"|".join(STRUCTS)}) \w+{{', block)]
-    for page, starts in BLOCKS.items():
-        for start in starts:
-            found = [(page, block) for block in blocks_of(page) if block.startswith(start)]
-            if not found:
-                yield f'docs/{page}: has no block that begins with "{start}"'
-            checked += found
-    for page, block in checked:
-        if without_space(without_comments(block)) not in sources:
-            yield f'docs/{page}: this block is in none of {", ".join(SOURCES)}:\n{block}'
-
-
-def check_algorithms():
-    headers = [path.read_text() for path in sorted((root / 'composer' / 'algorithms').glob('*.h'))]
-    declared = without_space(without_comments('\n'.join(headers))).replace('COMPOSER_EXPORT', '')
-    tested = without_space(without_comments((root / 'tests' / 'algorithms' / 'pages_test.cpp').read_text()))
-    for page in sorted((docs / 'algorithms').glob('*.md')):
-        for block in blocks_of(page) if page.stem != 'writing' else []:
-            code = without_space(without_comments(block))
-            if not code.startswith('.') and code not in tested and any(part not in declared for part in code.split(';')):
-                yield f'docs/algorithms/{page.name}: neither declared in a header nor in pages_test.cpp:\n{block}'
-
-
 def check_headers():
     for module in ('callbacks', 'algorithms', 'loggers'):
-        for page in sorted((docs / module).glob('*.md')):
+        for page in sorted((reference / module).glob('*.md')):
             if page.stem == 'writing':
                 continue
             named = re.findall(r'^Header: `(.*)`\.$', page.read_text(), re.M)
             if len(named) != 1 or not (root / named[0]).exists():
-                yield f'docs/{module}/{page.name}: must name its header once, as in "Header: `composer/...h`."; has {named}'
+                yield f'docs/reference/{module}/{page.name}: must name its header once, as in "Header: `composer/...h`."; has {named}'
 
 
 def anchors_of(page):
@@ -202,14 +147,14 @@ def check_packages():
     installed = {name for array in ('to_build', 'to_test')
                  for name in re.search(rf'^{array}=\((.*?)\)', script, re.S | re.M).group(1).split()}
     known = set(re.findall(r'\[([\w+-]+)\]=', re.search(r'^declare -A seen_by=\((.*?)^\)', script, re.S | re.M).group(1)))
-    section = (docs / 'building.md').read_text().partition('\n## Packages\n')[2].partition('\n## ')[0]
+    section = (reference / 'building.md').read_text().partition('\n## Packages\n')[2].partition('\n## ')[0]
     listed = set(re.findall(r'^\| `([^`]+)` \|', section, re.M))
     for name in sorted(installed - listed):
-        yield f'docs/building.md: does not list {name}, which scripts/lib.sh installs'
+        yield f'docs/reference/building.md: does not list {name}, which scripts/lib.sh installs'
     for name in sorted(listed - known):
-        yield f'docs/building.md: lists {name}, which scripts/lib.sh does not know'
+        yield f'docs/reference/building.md: lists {name}, which scripts/lib.sh does not know'
 
 
-errors = [*check_options(), *check_tables(), *check_optimizers(), *check_blocks(), *check_algorithms(), *check_headers(), *check_links(), *check_packages()]
+errors = [*check_options(), *check_tables(), *check_optimizers(), *check_headers(), *check_links(), *check_packages()]
 if errors:
     sys.exit('pages: ' + '\npages: '.join(errors))

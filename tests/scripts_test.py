@@ -22,7 +22,7 @@ def run(command):
 
 def main():
     wrong = []
-    events = (ROOT / "docs/events.md").stat().st_mtime_ns
+    events = (ROOT / "docs/reference/events.md").stat().st_mtime_ns
     for path in PROGRAMS:
         if not os.access(path, os.X_OK):
             wrong.append(f"{path.name} cannot be run by its name")
@@ -33,8 +33,8 @@ def main():
         done = run([sys.executable, *command] if command[0].suffix == ".py" else command)
         if done.returncode == 0 or not done.stderr or "Traceback" in done.stderr or "compiling" in done.stderr:
             wrong.append(f"{' '.join(map(str, command))}: {done.returncode}, {done.stderr[-200:]}")
-    if (ROOT / "docs/events.md").stat().st_mtime_ns != events:
-        wrong.append("docs/events.md was written")
+    if (ROOT / "docs/reference/events.md").stat().st_mtime_ns != events:
+        wrong.append("docs/reference/events.md was written")
     print("\n".join(wrong) or f"scripts: {len(PROGRAMS)} say how they are used, {len(WRONG)} wrong calls are refused")
     sys.exit(bool(wrong))
 

@@ -1,4 +1,4 @@
-"""Measures what training in several processes costs, and writes the tables of docs/distributed.md and docs/scaling.md;
+"""Measures what training in several processes costs, and writes the tables of docs/reference/distributed.md and docs/internals/scaling.md;
 benchmarks/scale builds the program and starts this.
 
 A side is as many processes as there are ranks, which train one workload in several variants and sleep unless they are
@@ -39,7 +39,7 @@ def tolerance(workload, variant):
 ONE = (["local", "overlapped", "trainer", "trainer_world", "trainer_shards"], ["py_local", "py_overlapped"])
 SEVERAL = (["local", "overlapped", "after", "in_bf16", "zero_1", "zero_2", "trainer", "trainer_shards"],
            ["py_local", "py_overlapped", "py_after", "py_in_bf16", "py_zero_1"])
-PAGES = {"distributed.md": tables.costs_page, "scaling.md": tables.scaling_page}
+PAGES = {"reference/distributed.md": tables.costs_page, "internals/scaling.md": tables.scaling_page}
 
 
 def free_port():
@@ -188,7 +188,7 @@ def parse():
     add("--quick", action="store_true", help="three short rounds, into build/benchmarks/quick/")
     add("--preliminary", action="store_true", help="the tables say that the machine was shared")
     add("--again", action="store_true", help="measures nothing: writes what the last run found once more")
-    add("--out", type=pathlib.Path, help="a folder; in its distributed.md and scaling.md, what is between the markers "
+    add("--out", type=pathlib.Path, help="a folder; in its pages, as in those of docs, what is between the markers "
         "is replaced; default: docs")
     add("--program", type=pathlib.Path, default=ROOT / "build/release/bin/ranked")
     add("--data", type=pathlib.Path, default=ROOT / "build/benchmarks/ranked", help="for contenders in Python")

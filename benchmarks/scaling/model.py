@@ -1,4 +1,4 @@
-"""How long a training step of several ranks takes: a model on paper (docs/scaling.md says what it leaves out).
+"""How long a training step of several ranks takes: a model on paper (docs/internals/scaling.md says what it leaves out).
 
 All times are seconds, all sizes bytes. A step computes a forward pass, a backward pass and an update. Gradients appear
 during the backward pass; they are collected in buckets, and each full bucket is reduced while the pass goes on.

@@ -1,4 +1,4 @@
-"""Tables for docs/scaling.md and docs/distributed.md, of what measure.py has found."""
+"""Tables for docs/internals/scaling.md and docs/reference/distributed.md, of what measure.py has found."""
 import statistics
 
 import report

@@ -13,7 +13,7 @@ struct FitOutline;
 
 // Watches training. It may log, save and request a stop (state.stop.ask("why")), but not change the state, which is
 // therefore const; changing it is the part of an Algorithm. Override the methods of the events you want. There is one
-// for each event, spelled in lower case: batch_end for Event::BATCH_END (docs/events.md lists all 40, with what holds
+// for each event, spelled in lower case: batch_end for Event::BATCH_END (docs/reference/events.md lists all 40, with what holds
 // at each). The engine calls only overridden methods. If you override run_event, it gets every event; the methods of
 // single events are then called only if you call Callback::run_event.
 //

@@ -75,7 +75,7 @@ Event parse_event(std::string_view text) {
   const auto event = closest_event(upper);
   throw ConfigError("Event: there is no event \"", text, "\"; ",
                     event ? join("did you mean \"", to_string(*event), "\"? ") : std::string(),
-                    "docs/events.md lists the ", kEventCount, " there are");
+                    "docs/reference/events.md lists the ", kEventCount, " there are");
 }
 
 bool is_before_event(Event event) { return row(event).kind == Kind::BEFORE; }

@@ -44,7 +44,7 @@ class COMPOSER_EXPORT Metric {
   using VisitSum = std::function<void(std::string_view name, at::Tensor& sum)>;
   virtual void visit_sums(const VisitSum& visit);
 
-  // Its options by name, which are compared between ranks; none by default. docs/metrics.md has an example.
+  // Its options by name, which are compared between ranks; none by default. docs/reference/metrics.md has an example.
   virtual StateDict local_hparams() const;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// All optimizers. docs/optimizers.md shows how to choose and use them.
+// All optimizers. docs/reference/optimizers.md shows how to choose and use them.
 #include "composer/optim/adafactor.h"
 #include "composer/optim/adagrad.h"
 #include "composer/optim/adam.h"

@@ -53,13 +53,13 @@ TEST_CASE("The error of a name that is no event's names the event that is meant"
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(parse_event(text),
                          join("Event: there is no event \"", text, "\"; did you mean \"", meant,
-                              "\"? docs/events.md lists the 40 there are")
+                              "\"? docs/reference/events.md lists the 40 there are")
                              .c_str(),
                          ConfigError);
   }
   for (const char* text : {"", "foo", "batch", "on_train_epoch_end"})
     CHECK_THROWS_WITH_AS(parse_event(text),
-                         join("Event: there is no event \"", text, "\"; docs/events.md lists the 40 there are").c_str(),
+                         join("Event: there is no event \"", text, "\"; docs/reference/events.md lists the 40 there are").c_str(),
                          ConfigError);
 }
 

@@ -1,4 +1,4 @@
-// The code of pages of docs/data; scripts/pages.py compares.
+// The code of pages of docs/reference/data; scripts/pages.py compares.
 #include <span>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// The model of docs/models.md whose blocks take part in algorithms.
+// The model of docs/reference/models.md whose blocks take part in algorithms.
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -1,4 +1,4 @@
-// Algorithms and a model outside of this project, written as docs/algorithms/writing.md says.
+// Algorithms and a model outside of this project, written as docs/reference/algorithms/writing.md says.
 #include "own_algorithms.h"
 
 #include <cmath>

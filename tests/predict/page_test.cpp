@@ -1,4 +1,4 @@
-// The code of docs/predict.md.
+// The code of docs/reference/predict.md.
 #include <filesystem>
 
 #include "composer/models/mlp.h"

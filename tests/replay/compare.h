@@ -29,7 +29,7 @@ struct Unsupported {
 Outcome unsupported(std::string why);
 Outcome wrong(std::string what);
 
-// A deliberate difference from Composer: a row of docs/differences.md.
+// A deliberate difference from Composer: a row of docs/internals/differences.md.
 struct Rule {
   std::string name;        // in snake_case, unique within a file
   std::string applies_to;  // these four are prose, Markdown

@@ -10,9 +10,9 @@
 //   and
 //     turns the recorded result into what we do instead; a case counts as different only if we do exactly that. A case
 //     that a rule matches but that came out as recorded is equal. `ctest` fails on a rule that no case needs;
-//   - `Suite FILE_suite() { return {"FILE.json", "Heading in docs/differences.md", run, rules()}; }`,
+//   - `Suite FILE_suite() { return {"FILE.json", "Heading in docs/internals/differences.md", run, rules()}; }`,
 // and add it to the table in handlers.cpp and to CMakeLists.txt. After a change of rules:
-//   composer_replay --write-differences docs/differences.md
+//   composer_replay --write-differences docs/internals/differences.md
 #pragma once
 #include <filesystem>
 #include <functional>

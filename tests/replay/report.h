@@ -36,7 +36,7 @@ std::vector<std::string> rules_not_needed(const std::vector<FileReport>& reports
 // written down, so that no case loses its support, and none goes, unnoticed.
 std::string floor_of(const std::vector<FileReport>& reports);
 
-// The text of docs/differences.md.
+// The text of docs/internals/differences.md.
 std::string differences_page();
 
 }  // namespace composer::replay

@@ -84,7 +84,7 @@ std::shared_ptr<Model> classifier(models::ClassifierOptions options = {}) {
   return std::make_shared<models::Classifier>(flat_net(), std::move(options));
 }
 
-// The two blocks of docs/models.md.
+// The two blocks of docs/reference/models.md.
 std::shared_ptr<Model> weighted_classifier() {
   const at::Tensor class_weights = kinds_weights().to(device_of_tests());
   const SoftCrossEntropyOptions weighted{.weight = class_weights};

@@ -1,4 +1,4 @@
-// docs/trainer.md names each option as its description does, with its unit and its range. That its names and defaults
+// docs/reference/trainer.md names each option as its description does, with its unit and its range. That its names and defaults
 // are those of the structs, scripts/pages.py checks.
 #include <string>
 #include <utility>
@@ -33,7 +33,7 @@ std::vector<Line> lines_of(const std::string& page, const std::string& start) {
 
 template <class Options>
 void check_page(const std::string& start, const std::vector<Option<Options>>& described) {
-  const std::vector<Line> lines = lines_of(text_of(repository() / "docs/trainer.md"), start);
+  const std::vector<Line> lines = lines_of(text_of(repository() / "docs/reference/trainer.md"), start);
   REQUIRE(lines.size() == described.size());
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const auto& [name, comment] = lines[i];
@@ -54,7 +54,7 @@ TEST_CASE("The page about trainers has each option with the unit and the range o
 }
 
 TEST_CASE("The page about trainers says of each option of a fit how long it holds") {
-  const std::string page = text_of(repository() / "docs/trainer.md");
+  const std::string page = text_of(repository() / "docs/reference/trainer.md");
   const std::string table = page.substr(page.find("| option | applies to |"));
   const std::string rows = table.substr(0, table.find("\n\n"));
   for (const Option<FitOptions>& option : fit_options())
@@ -62,7 +62,7 @@ TEST_CASE("The page about trainers says of each option of a fit how long it hold
 }
 
 TEST_CASE("The page about evaluators has a row for each of their fields, in their order") {
-  const std::string page = text_of(repository() / "docs/evaluators.md");
+  const std::string page = text_of(repository() / "docs/reference/evaluators.md");
   std::size_t at = 0;
   for (const Option<Evaluator>& option : evaluator_options()) {
     at = page.find("\n| `" + option.name + "` |", at);

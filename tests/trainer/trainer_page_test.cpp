@@ -1,4 +1,4 @@
-// The code of docs/trainer.md but for its blocks of options, and some of docs/data.md; scripts/pages.py compares.
+// The code of docs/reference/trainer.md but for its blocks of options, and some of docs/reference/data.md; scripts/pages.py compares.
 #include <csignal>
 #include <exception>
 #include <filesystem>
@@ -94,7 +94,7 @@ TEST_CASE("A time known only at run time is parsed, or made of a number and a un
   CHECK_THROWS_AS(Time::parse("10epp"), TimeSyntaxError);
 }
 
-// docs/data.md
+// docs/reference/data.md
 TEST_CASE("Data in memory is a batch of tensors, of which row i belongs to sample i") {
   const Batch data = tiny_data(40);
   const at::Tensor &inputs = data["input"], &targets = data["target"];

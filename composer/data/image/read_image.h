@@ -24,7 +24,7 @@ struct ReadImageOptions {
 // memory. The format is found by the content, not by the name. Colors are those of the file: profiles and gamma are not
 // applied; 16 bits become 8; alpha that is not asked for is dropped. Throws DataError with the file and the reason if
 // it is missing, damaged, cut off or too large, ConfigError for an invalid option, or if the library was built without
-// the package that the format needs (docs/building.md).
+// the package that the format needs (docs/reference/building.md).
 COMPOSER_EXPORT at::Tensor read_image(const std::filesystem::path& file, const ReadImageOptions& options = {});
 // The same of a file that is in memory; errors call it `name`.
 COMPOSER_EXPORT at::Tensor decode_image(std::span<const std::uint8_t> bytes, const ReadImageOptions& options = {},

@@ -73,7 +73,7 @@ struct StreamingLoaderOptions {
   std::int64_t num_workers = 0;               // background threads that make batches; 0: next() makes them
   std::int64_t prefetch_factor = 2;           // number of batches per worker that are ready or being made
   std::optional<std::int64_t> predownload =
-      {};  // samples whose shards are fetched ahead; unset: docs/data/streaming.md
+      {};  // samples whose shards are fetched ahead; unset: docs/reference/data/streaming.md
   std::function<Batch(std::vector<Sample>)> collate = {};  // unset: stack the tensors of each name
   bool pin_memory = false;  // page-locked batches, so that copies to a GPU do not block the host; requires CUDA
 };

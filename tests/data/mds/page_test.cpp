@@ -1,4 +1,4 @@
-// The code of docs/data/streaming.md.
+// The code of docs/reference/data/streaming.md.
 #include <filesystem>
 
 #include <ATen/ATen.h>

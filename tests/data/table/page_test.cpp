@@ -19,7 +19,7 @@ struct Net {
 
 }  // namespace
 
-TEST_CASE("The example of docs/data/tables.md reads a file, fits the features and predicts a row") {
+TEST_CASE("The example of docs/reference/data/tables.md reads a file, fits the features and predicts a row") {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder / "houses.csv";
   std::string text = "area,city,rooms,price\n";

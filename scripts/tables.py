@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Writes the tables of options in the pages from the structs of the headers; --check fails if a page is out of date.
+
+Between the marks <!-- options: NAME --> and <!-- end of options --> a page has a table of the fields of the struct NAME: their names, defaults
+and comments, with a field's inherited ones. Each struct of options in an installed header has a table on one page."""
+import argparse
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COMPOSER, DOCS = ROOT / "composer", ROOT / "docs"
+TABLE = re.compile(r"(<!-- options: (\w+) -->\n).*?(<!-- end of options -->)", re.S)
+BLOCKS = {"TrainerOptions", "FitOptions", "EvalOptions", "PredictOptions"}  # shown by docs/reference/trainer.md as a reader writes them
+
+
+def installed():
+    """The headers that a user may include, with what each contains."""
+    listed = re.findall(r"[\w/]+\.h", (COMPOSER / "CMakeLists.txt").read_text() + "".join(
+        f"{path.parent.name}/{name}\n" for path in sorted(COMPOSER.glob("*/CMakeLists.txt"))
+        for name in re.findall(r"[\w/]+\.h\b", path.read_text())))
+    names = sorted({name for name in listed if (COMPOSER / name).is_file()})
+    return {name: (COMPOSER / name).read_text() for name in names}
+
+
+def fields_of(body):
+    """(name, default, comment) of each field: comments stand behind a field, go on in the lines below it, or are in the lines above."""
+    fields, above, code = [], [], ""
+    for line in body.splitlines():
+        stripped, _, comment = line.partition("//")
+        comment = comment.strip()
+        if not stripped.strip():
+            if not comment and not line.strip():
+                above = []
+            elif comment and len(stripped) > 4 and fields and not code:
+                fields[-1][1].append(comment)  # aligned with the comment before
+            elif comment:
+                above.append(comment)
+            continue
+        code += " " + stripped.strip()
+        if comment:
+            above.append(comment)
+        if not code.rstrip().endswith(";") or code.count("{") != code.count("}"):
+            continue
+        fields.append((code.strip().rstrip(";"), above))
+        above, code = [], ""
+    for code, comments in fields:
+        if re.match(r"(using|static|friend|explicit|template)\b", code) or re.search(r"\boperator\b", code):
+            continue
+        for declared in split_at_commas(re.sub(r"^(.*?)\s+(?=\w+\s*(=|\{|,|$))", r"\1 ", code)):
+            found = re.fullmatch(r"(?:(?P<kind>\S.*?)\s+)?(?P<name>\w+)\s*(?:=\s*(?P<value>.*)|(?P<braces>\{.*\}))?", declared, re.S)
+            if not found or "(" in (found["kind"] or "") and ")" not in found["kind"]:
+                continue
+            value = found["value"] if found["value"] is not None else found["braces"] or ""
+            yield found["name"], " ".join(value.split()), " ".join(comments)
+
+
+def split_at_commas(code):
+    """`T a = x, b = y` declares two fields; commas in <>, () and {} separate none."""
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(code):
+        depth += (letter in "<({[") - (letter in ">)}]" and code[at - 1:at + 1] != "->")
+        if letter == "," and depth == 0:
+            parts.append(code[start:at])
+            start = at + 1
+    return [part.strip() for part in [*parts, code[start:]]]
+
+
+def structs():
+    """The header, the base and the fields of each struct of options."""
+    found = {}
+    for header, text in installed().items():
+        for name, base, body in re.findall(r"^struct (?:COMPOSER_EXPORT )?(\w*Options)(?: : (\w+))? \{\n(.*?)^\};", text, re.S | re.M):
+            found[name] = header, base, list(fields_of(body))
+    return found
+
+
+def cell(text):
+    return text.replace("|", "\\|")
+
+
+def table(name, known):
+    _, base, fields = known[name]
+    if base in known:
+        fields = known[base][2] + fields
+    rows = [f"| `{field}` | {f'`{cell(value)}`' if value else ''} | {cell(comment)} |" for field, value, comment in fields]
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check, known, shown, wrong = parser.parse_args().check, structs(), {}, []
+    for page in sorted(DOCS.rglob("*.md")):
+        text, place = page.read_text(), page.relative_to(ROOT)
+        for name in re.findall(r"<!-- options: (\w+) -->", text):
+            if name not in known:
+                wrong.append(f"{place}: there is no struct {name} in an installed header")
+            if name in shown:
+                wrong.append(f"{place}: the table of {name} is in {shown[name]}, too")
+            shown[name] = place
+        if wrong:
+            continue
+        written = TABLE.sub(lambda found: found[1] + table(found[2], known) + found[3], text)
+        if written != text and check:
+            wrong.append(f"{place}: a table of options is out of date; run scripts/tables.py")
+        elif written != text:
+            page.write_text(written)
+    wrong += [f"composer/{known[name][0]}: {name} has no table in a page: write <!-- options: {name} --> and <!-- end of options -->"
+              for name in sorted(set(known) - set(shown) - BLOCKS)]
+    print("\n".join(wrong) or f"tables: {len(shown)} structs of options are shown")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
