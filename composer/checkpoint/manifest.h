@@ -21,7 +21,8 @@ struct COMPOSER_EXPORT NewerVersionError : formats::UnsupportedError {
   ~NewerVersionError() override;
 };
 
-// Commits a checkpoint: a folder without a complete manifest.json is not a checkpoint (docs/internals/checkpoint-format.md).
+// Commits a checkpoint: a folder without a complete manifest.json is not a checkpoint
+// (docs/internals/checkpoint-format.md).
 struct Manifest {
   struct File {
     std::string name;

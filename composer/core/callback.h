@@ -13,9 +13,9 @@ struct FitOutline;
 
 // Watches training. It may log, save and request a stop (state.stop.ask("why")), but not change the state, which is
 // therefore const; changing it is the part of an Algorithm. Override the methods of the events you want. There is one
-// for each event, spelled in lower case: batch_end for Event::BATCH_END (docs/reference/events.md lists all 40, with what holds
-// at each). The engine calls only overridden methods. If you override run_event, it gets every event; the methods of
-// single events are then called only if you call Callback::run_event.
+// for each event, spelled in lower case: batch_end for Event::BATCH_END (docs/reference/events.md lists all 40, with
+// what holds at each). The engine calls only overridden methods. If you override run_event, it gets every event; the
+// methods of single events are then called only if you call Callback::run_event.
 //
 // All calls come from the thread that drives the trainer. Throwing ends the run: the error leaves fit() with the event,
 // this callback's name, the epoch and the batch attached.

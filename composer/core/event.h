@@ -7,9 +7,9 @@
 #include "composer/core/export.h"
 
 // Every event, in the order in which a run fires them. This list is the only one: the enum, the names, the methods of
-// Callback and the engine's table are made from it, and docs/reference/events.md shows it as a table. Each row is the enumerator,
-// the method of Callback, whether it opens something (BEFORE), closes it (AFTER) or neither, and what holds at this
-// event.
+// Callback and the engine's table are made from it, and docs/reference/events.md shows it as a table. Each row is the
+// enumerator, the method of Callback, whether it opens something (BEFORE), closes it (AFTER) or neither, and what holds
+// at this event.
 #define COMPOSER_EVENTS(COMPOSER_X)                                                                                    \
   COMPOSER_X(INIT, init, NEITHER)                      /* surgery here: the optimizer comes after; loggers can log */  \
   COMPOSER_X(BEFORE_LOAD, before_load, BEFORE)         /* loaders, metrics and optimizer are set up */                 \

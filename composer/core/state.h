@@ -83,7 +83,8 @@ class COMPOSER_EXPORT MetricValues {
 };
 
 // Everything that changes during training, as plain data that the trainer keeps consistent. Callbacks see it const;
-// algorithms may change it. docs/reference/events.md says what the temporary fields (batch, outputs, loss) contain at each event.
+// algorithms may change it. docs/reference/events.md says what the temporary fields (batch, outputs, loss) contain at
+// each event.
 struct State {
   std::string run_name;
   std::uint64_t seed = 0;        // of all random streams of this trainer

@@ -33,8 +33,9 @@ struct InMemoryOptions {
   std::int64_t cutout = 0;        // side of a square that is set to 0, at a random centre; 0: none
   bool channels_last = false;     // channels innermost in memory; the shape remains [N, C, H, W]
 
-  std::int64_t prefetch = 0;  // number of batches prepared ahead on a background thread (docs/reference/data.md); 0: none
-  bool pin_memory = false;    // page-locked batches, so that copies to a GPU do not block the host; requires CUDA
+  std::int64_t prefetch =
+      0;                    // number of batches prepared ahead on a background thread (docs/reference/data.md); 0: none
+  bool pin_memory = false;  // page-locked batches, so that copies to a GPU do not block the host; requires CUDA
 };
 
 // Returns a loader over tensors in memory, in the given order or shuffled. Shares the tensors, except for one copy if

@@ -54,11 +54,11 @@ class COMPOSER_EXPORT SafetensorsFile {
   std::vector<std::size_t> by_name_;  // indices of the tensors, sorted by name
 };
 
-// Writes a safetensors file with checksums (docs/internals/checkpoint-format.md). The tensors may have any device and memory
-// layout, and must not change meanwhile. They are written contiguously, larger elements first, otherwise in the given
-// order, and are never all copied at once. Each byte is read once: the header is written last, when the checksums are
-// known. Returns the file's checksum(). Throws ConfigError, before anything is written, for a duplicate name, a sparse
-// tensor or a dtype that the format does not have.
+// Writes a safetensors file with checksums (docs/internals/checkpoint-format.md). The tensors may have any device and
+// memory layout, and must not change meanwhile. They are written contiguously, larger elements first, otherwise in the
+// given order, and are never all copied at once. Each byte is read once: the header is written last, when the checksums
+// are known. Returns the file's checksum(). Throws ConfigError, before anything is written, for a duplicate name, a
+// sparse tensor or a dtype that the format does not have.
 COMPOSER_EXPORT std::string write_safetensors(const NamedTensors& tensors, const Metadata& metadata,
                                               const PlacedSink& sink);
 

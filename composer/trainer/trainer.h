@@ -72,7 +72,8 @@ struct TrainerOptions {
   // Samples; 0: the whole batch at once; "auto": as many as fit into memory.
   MicrobatchSize device_train_microbatch_size = 0;
   std::int64_t microbatch_memory = 0;  // with "auto": bytes that a batch may allocate; 0: the free memory of the device
-  bool copy_ahead = false;  // to a GPU: copies the next training batch while the current one is trained (docs/reference/data.md)
+  bool copy_ahead =
+      false;  // to a GPU: copies the next training batch while the current one is trained (docs/reference/data.md)
   // On a CUDA device: captures forward, loss and backward of a batch as a CUDA graph, after three batches, and replays
   // it for all batches of that shape. If capturing is not possible, batches are trained without a graph, and a warning
   // gives the reason (docs/reference/tuning.md).
@@ -84,8 +85,8 @@ struct TrainerOptions {
   // CPU before the weights are changed. No step waits for another device: its last loss is read when an epoch ends.
   OnNaN nan = OnNaN::STOP;
 
-  // The processes that train together (docs/reference/distributed.md). Null: those that this process's launcher has started, or
-  // this process alone if there is no launcher.
+  // The processes that train together (docs/reference/distributed.md). Null: those that this process's launcher has
+  // started, or this process alone if there is no launcher.
   std::shared_ptr<dist::World> world = {};
   dist::DistributedOptions distributed = {};
 
@@ -101,7 +102,8 @@ struct TrainerOptions {
   bool tune = false;
   std::filesystem::path tune_cache = {};  // empty: libcomposer/tune.json in the user's cache folder
   // What multiplies float matrices on a CPU: libtorch's library, our kernels, or (TUNED) the library unless tune finds
-  // our kernels faster, for each shape. Our kernels give the same bits with any number of threads (docs/reference/tuning.md).
+  // our kernels faster, for each shape. Our kernels give the same bits with any number of threads
+  // (docs/reference/tuning.md).
   Products products = Products::TUNED;
 
   // Use it for evaluation and prediction; false: for models that keep tensors from there and train on them.
@@ -111,9 +113,10 @@ struct TrainerOptions {
   // changed.
   bool fold_batch_norms = false;
 
-  // Each checkpoint is a folder below save_folder that appears completely or not at all (docs/reference/checkpoints.md). In the
-  // name of save_folder, {run_name} is replaced; in the other names also counts, such as {epoch} and {batch:06}. If
-  // save_folder is a URI, s3://bucket/folder or file:///folder, copies are uploaded in the background.
+  // Each checkpoint is a folder below save_folder that appears completely or not at all
+  // (docs/reference/checkpoints.md). In the name of save_folder, {run_name} is replaced; in the other names also
+  // counts, such as {epoch} and {batch:06}. If save_folder is a URI, s3://bucket/folder or file:///folder, copies are
+  // uploaded in the background.
   std::string save_folder = {};  // empty: no checkpoints are written
   std::string save_filename = "ep{epoch}-ba{batch}";
   std::string save_latest_filename = "latest";  // a link to the newest checkpoint; empty: none
@@ -246,8 +249,8 @@ class COMPOSER_EXPORT Trainer {
   // The generator that this trainer's operators draw from on the device, for random numbers that a program draws
   // between two steps: at::rand({4}, trainer.generator()). Checkpoints contain its state, and begin() restores it, so
   // the numbers drawn between begin() and end() are the same after a resume, except for a batch that was being prepared
-  // when a signal ended the fit; docs/reference/trainer.md shows how to draw from the timestamp instead. Throws ConfigError for a
-  // device that the trainer does not use.
+  // when a signal ended the fit; docs/reference/trainer.md shows how to draw from the timestamp instead. Throws
+  // ConfigError for a device that the trainer does not use.
   at::Generator generator(at::Device device = at::kCPU) const;
   State& state();
   const State& state() const;

@@ -26,8 +26,8 @@ struct ProcessOptions {
   bool flush_denormals = true;
   int threads = 0;  // number of threads of libtorch's operators; 0: unchanged
   // Lets trainers time libtorch's products of float matrices against this library's kernels at the start of their first
-  // fit and use the faster ones, as trainers with TrainerOptions::tune do (docs/internals/products.md lists the exceptions). This
-  // changes the last bits of results.
+  // fit and use the faster ones, as trainers with TrainerOptions::tune do (docs/internals/products.md lists the
+  // exceptions). This changes the last bits of results.
   bool products = false;
 };
 

@@ -58,9 +58,10 @@ TEST_CASE("The error of a name that is no event's names the event that is meant"
                          ConfigError);
   }
   for (const char* text : {"", "foo", "batch", "on_train_epoch_end"})
-    CHECK_THROWS_WITH_AS(parse_event(text),
-                         join("Event: there is no event \"", text, "\"; docs/reference/events.md lists the 40 there are").c_str(),
-                         ConfigError);
+    CHECK_THROWS_WITH_AS(
+        parse_event(text),
+        join("Event: there is no event \"", text, "\"; docs/reference/events.md lists the 40 there are").c_str(),
+        ConfigError);
 }
 
 TEST_CASE("A canonical name is what an opening and its closing event share") {

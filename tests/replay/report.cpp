@@ -151,7 +151,8 @@ std::string differences_page() {
       "tables do not explain comes out as recorded (names, orders, counts and texts exactly, numbers within a "
       "tolerance,\n"
       "errors by their class) or uses something that is not there yet; `composer_replay` lists the latter.\n\n"
-      "This page is written by `composer_replay --write-differences docs/internals/differences.md` from the rules beside the\n"
+      "This page is written by `composer_replay --write-differences docs/internals/differences.md` from the rules "
+      "beside the\n"
       "handlers in `tests/replay`, by which every case that differs is checked. A rule that no case needs fails the "
       "tests.\n";
   std::string area;

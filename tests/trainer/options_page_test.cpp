@@ -1,5 +1,5 @@
-// docs/reference/trainer.md names each option as its description does, with its unit and its range. That its names and defaults
-// are those of the structs, scripts/pages.py checks.
+// docs/reference/trainer.md names each option as its description does, with its unit and its range. That its names and
+// defaults are those of the structs, scripts/pages.py checks.
 #include <string>
 #include <utility>
 #include <vector>

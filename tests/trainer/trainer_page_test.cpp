@@ -1,4 +1,5 @@
-// The code of docs/reference/trainer.md but for its blocks of options, and some of docs/reference/data.md; scripts/pages.py compares.
+// The code of docs/reference/trainer.md but for its blocks of options, and some of docs/reference/data.md;
+// scripts/pages.py compares.
 #include <csignal>
 #include <exception>
 #include <filesystem>
