@@ -4,7 +4,7 @@
 A block that is part of a source below examples/ or tests/, or consists of declarations of composer/, is compiled there already (spaces and
 comments do not count). Every other block becomes a part of a source made here, one for each folder of pages:
 - a block with int main() is a program of its own, PROGRAMS/NAME.cpp, whose name is that of the page (or of the file that a mark names);
-- a block that begins with a struct, class, template, namespace, using or #include is at namespace scope;
+- a block that begins, after its #include lines, with a struct, class, enum, template, namespace or using is at namespace scope;
 - a block that begins with a dot is a list of options in braces: of TrainerOptions, or of what a mark names;
 - every other block is the body of a function.
 Marks are comments of HTML, which no reader sees:
@@ -20,7 +20,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SCOPE = re.compile(r"(?:struct|class|enum|template|namespace|using|inline|COMPOSER_|#include)\b")
+SCOPE = re.compile(r"(?:struct|class|enum|template|namespace|using|inline|COMPOSER_)\b")
 MARK = re.compile(r"<!-- (continues|in|member of|file)(?:: (.*?))? -->\s*$")
 
 
@@ -75,7 +75,7 @@ def units():
             if mark == "continues" and last is not None:
                 parts[last] = parts[last].removesuffix("}\n") + body + "}\n"
                 continue
-            first = re.sub(r"\A(\s*//[^\n]*\n)*\s*", "", code)
+            first = re.sub(r"\A(\s*(//|#include)[^\n]*\n)*\s*", "", code)
             function = f"[[maybe_unused]] static auto block_{line}()"
             last = None
             if mark == "member of":
