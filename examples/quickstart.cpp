@@ -1,22 +1,11 @@
 // The README's example: a small network on Fashion-MNIST.
-#include <exception>
 #include <iostream>
 
+#include <composer/composer.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
-
-#include <composer/algorithms/label_smoothing.h>
-#include <composer/callbacks/early_stopper.h>
-#include <composer/core/error.h>
-#include <composer/core/model.h>
-#include <composer/data/fashion_mnist.h>
-#include <composer/data/in_memory.h>
-#include <composer/loggers/progress_bar.h>
-#include <composer/metrics/classification.h>
-#include <composer/optim/schedulers.h>
-#include <composer/trainer/trainer.h>
 
 namespace nn = torch::nn;
 using namespace composer;
