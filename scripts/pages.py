@@ -4,6 +4,8 @@
 - the page of a plug-in names its header, and links lead to pages and headings that exist;
 - tables of options in other pages have a row for each field of the struct, and that of optimizers one for each, as has
   the list of the tests that try each;
+- docs/reference/state.md has a row for each field of State, of Timestamp and of Reported, in order and with its type, and for each function
+  of Tensors;
 - the packages in docs/reference/building.md are those that the scripts install."""
 import argparse
 import pathlib
@@ -103,6 +105,34 @@ def check_tables():
                 yield f'docs/reference/{page}: {struct}::{name} is in no table'
 
 
+def members_of(header, kind, name):
+    """(type, name) of each public field, and (None, name) of each public function, in order."""
+    body = re.search(rf'^{kind} (?:COMPOSER_EXPORT )?{name} {{\n(.*?)^}};', header, re.S | re.M).group(1)
+    body = re.split(r'^ (?:protected|private):', body, flags=re.M)[0]
+    for line in re.sub(r'^ public:', '', without_comments(body), flags=re.M).split('\n  ')[1:]:
+        declared = ' '.join(line.removeprefix('COMPOSER_EXPORT ').split())
+        function = re.match(r'(?!using|friend)[^=({]*?(\w+|operator\[\])\(', declared)
+        if function:
+            yield None, function[1]
+        elif field := re.match(r'(\w[\w:]*(?:<.*>)?) (\w.*);', declared):
+            for part in field[2].split(','):
+                yield field[1], re.match(r'\w+', part.strip())[0]
+
+
+def check_state():
+    page = (reference / 'state.md').read_text()
+    for header, kind, name in (('state.h', 'struct', 'State'), ('time.h', 'struct', 'Timestamp'), ('state.h', 'struct', 'Reported'),
+                               ('tensors.h', 'class', 'Tensors')):
+        section = page.partition(f'\n## {name}\n')[2].partition('\n## ')[0]
+        rows = [(cells[0], cells[1]) for cells in re.findall(r'^\| (.*?) \| (.*?) \|', section, re.M)]
+        listed = [(without_space(type_), field) for cell, type_ in rows for field in re.findall(r'`([\w\[\]]+)', cell)]
+        for type_, field in members_of((root / 'composer' / 'core' / header).read_text(), kind, name):
+            if type_ is None and not any(field in (there, f'operator{there}') for _, there in listed) and field not in section:
+                yield f'docs/reference/state.md: {name}::{field}() is not there'
+            elif type_ and (without_space(f'`{type_}`'), field) not in listed:
+                yield f'docs/reference/state.md: {name}::{field} has no row, or not the type {type_}'
+
+
 def check_optimizers():
     headers = '\n'.join(path.read_text() for path in sorted((root / 'composer' / 'optim').glob('*.h')))
     rows = set(re.findall(r'^\| `optim::(\w+)`', (reference / 'optimizers.md').read_text(), re.M))
@@ -155,6 +185,6 @@ def check_packages():
         yield f'docs/reference/building.md: lists {name}, which scripts/lib.sh does not know'
 
 
-errors = [*check_options(), *check_tables(), *check_optimizers(), *check_headers(), *check_links(), *check_packages()]
+errors = [*check_options(), *check_tables(), *check_state(), *check_optimizers(), *check_headers(), *check_links(), *check_packages()]
 if errors:
     sys.exit('pages: ' + '\npages: '.join(errors))
