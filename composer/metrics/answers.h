@@ -22,13 +22,13 @@ struct BinaryOptions {
   double threshold = 0.5;                         // probability above which the answer is yes, in [0, 1]
   bool logits = false;                            // the outputs are always logits, not probabilities
   std::optional<std::int64_t> ignore_index = {};  // targets of this value do not count; unset: all count
-  std::string name = {};                          // the class's name if empty
+  std::string name = {};                          // what the value is logged as; empty: the name of the class
   std::string output, target = "target";          // names of tensors of one shape; an empty output: the only one
 };
 
 struct BinaryFBetaOptions {
   double beta = 1;  // > 0: recall counts beta times as much as precision
-  // The others are those of BinaryOptions.
+  // This and the following options are those of BinaryOptions.
   double threshold = 0.5;
   bool logits = false;
   std::optional<std::int64_t> ignore_index = {};
@@ -44,13 +44,13 @@ struct MultilabelOptions {
   std::optional<std::int64_t> ignore_index = {};  // targets of this value do not count; unset: all count
   bool per_class = false;                         // also reports a value for each label
   std::vector<std::string> class_names = {};      // names of these values; empty: the numbers of the labels
-  std::string name = {};                          // the class's name if empty
+  std::string name = {};                          // what the value is logged as; empty: the name of the class
   std::string output, target = "target";          // names of tensors of one shape; an empty output: the only one
 };
 
 struct MultilabelFBetaOptions {
   double beta = 1;  // > 0: recall counts beta times as much as precision
-  // The others are those of MultilabelOptions.
+  // This and the following options are those of MultilabelOptions.
   std::int64_t num_labels = 0;
   Average average = Average::MACRO;
   double threshold = 0.5;
@@ -218,8 +218,8 @@ struct MultilabelExactMatchOptions {
   double threshold = 0.5;                         // probability above which the answer is yes, in [0, 1]
   bool logits = false;                            // the outputs are always logits, not probabilities
   std::optional<std::int64_t> ignore_index = {};  // targets of this value do not count; unset: all count
-  std::string name = "MultilabelExactMatch";
-  std::string output, target = "target";  // names of tensors of one shape; an empty output: the only one
+  std::string name = "MultilabelExactMatch";      // what the value is logged as
+  std::string output, target = "target";          // names of tensors of one shape; an empty output: the only one
 };
 
 // Share of samples all of whose labels are right. Outputs and targets (0 or 1) are [N, L, ...]; each place of the last

@@ -13,9 +13,9 @@ namespace composer::metrics {
 class ProbabilitiesOf;
 
 struct BinaryAccuracyOptions {
-  double threshold = 0.5;  // threshold of the probability of class 1, in [0, 1]
-  bool logits = false;     // the outputs are always logits, not probabilities
-  std::string name = "BinaryAccuracy";
+  double threshold = 0.5;                 // threshold of the probability of class 1, in [0, 1]
+  bool logits = false;                    // the outputs are always logits, not probabilities
+  std::string name = "BinaryAccuracy";    // what the value is logged as
   std::string output, target = "target";  // names of tensors of one shape; an empty output: the only one
 };
 
@@ -38,7 +38,7 @@ class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
 };
 
 struct BinaryF1ScoreOptions {
-  std::string name = "BinaryF1Score";
+  std::string name = "BinaryF1Score";     // what the value is logged as
   std::string output, target = "target";  // names of tensors; an empty output: the only one
 };
 

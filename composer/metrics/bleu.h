@@ -15,10 +15,10 @@ namespace composer::metrics {
 struct BLEUScoreOptions {
   std::int64_t n_gram = 4;                        // >= 1: the longest runs of tokens that are compared
   bool smooth = false;                            // adds one to the counts of runs of two tokens and more
-  std::int64_t ignore_index = -100;               // these tokens are left out, of outputs too: padding
+  std::int64_t ignore_index = -100;               // padding: these tokens are left out, also in outputs
   std::optional<std::int64_t> eos_token_id = {};  // this token and all that follow it are left out
-  std::string name = "BLEUScore";
-  std::string output, target = "target";  // names of tensors; an empty output: the only one
+  std::string name = "BLEUScore";                 // what the value is logged as
+  std::string output, target = "target";          // names of tensors; an empty output: the only one
 };
 
 // BLEU of a corpus of token ids, from 0 to 1. Outputs are ids [N, T], or logits [N, T, vocabulary] of which the highest

@@ -22,13 +22,13 @@ enum class Average : std::uint8_t {
 };
 
 struct MulticlassOptions {
-  std::int64_t num_classes = 0;  // required unless the average is MICRO
-  std::int64_t top_k = 1;        // a prediction is right if the target is among the k highest
-  Average average = Average::MICRO;
+  std::int64_t num_classes = 0;      // required by specificity and per_class, and unless the average is MICRO
+  std::int64_t top_k = 1;            // a prediction is right if the target is among the k highest
+  Average average = Average::MICRO;  // MICRO, MACRO or WEIGHTED
   std::optional<std::int64_t> ignore_index = {};  // targets of this class do not count; unset: all count
   bool per_class = false;                         // also reports a value for each class; needs num_classes
   std::vector<std::string> class_names = {};      // names of these values; empty: the numbers of the classes
-  std::string name = {};                          // the class's name if empty
+  std::string name = {};                          // what the value is logged as; empty: the name of the class
   std::string output, target = "target";          // names of tensors; an empty output: the only one
 };
 
@@ -143,10 +143,10 @@ class COMPOSER_EXPORT MulticlassSpecificity final : public MulticlassMetric {
 
 struct MulticlassFBetaOptions {
   double beta = 1;  // > 0: recall counts beta times as much as precision
-  // The others are those of MulticlassOptions.
+  // This and the following options are those of MulticlassOptions.
   std::int64_t num_classes = 0;
   std::int64_t top_k = 1;
-  Average average = Average::MICRO;
+  Average average = Average::MICRO;  // MICRO, MACRO or WEIGHTED
   std::optional<std::int64_t> ignore_index = {};
   bool per_class = false;
   std::vector<std::string> class_names = {};
@@ -172,8 +172,8 @@ class COMPOSER_EXPORT MulticlassFBetaScore final : public MulticlassMetric {
 struct TopKAccuracyOptions {
   std::vector<std::int64_t> k = {1, 5};           // each >= 1 and at most the number of classes
   std::optional<std::int64_t> ignore_index = {};  // targets of this class do not count; unset: all count
-  std::string name = "TopKAccuracy";
-  std::string output, target = "target";  // names of tensors; an empty output: the only one
+  std::string name = "TopKAccuracy";              // what the value is logged as
+  std::string output, target = "target";          // names of tensors; an empty output: the only one
 };
 
 // Share of targets that are among the k highest outputs, for several k at once: reported as TopKAccuracy/top1,
@@ -202,8 +202,8 @@ class COMPOSER_EXPORT TopKAccuracy final : public Metric, public HasSeveralValue
 
 struct ExactMatchOptions {
   std::optional<std::int64_t> ignore_index = {};  // places with this target do not count; unset: all count
-  std::string name = "ExactMatch";
-  std::string output, target = "target";  // names of tensors; an empty output: the only one
+  std::string name = "ExactMatch";                // what the value is logged as
+  std::string output, target = "target";          // names of tensors; an empty output: the only one
 };
 
 // Share of samples all of whose places are right: outputs are logits [N, C, ...] or whole numbers [N, ...], targets

@@ -24,10 +24,11 @@ enum class Normalize : std::uint8_t {
 struct ConfusionMatrixOptions {
   std::int64_t num_classes = 0;                   // required, >= 2
   std::optional<std::int64_t> ignore_index = {};  // targets of this class do not count; unset: all count
-  Normalize normalize = Normalize::NONE;          // what the table and matrix() contain
-  std::vector<std::string> class_names = {};      // for the table; empty: the numbers of the classes
-  std::string name = "ConfusionMatrix";
-  std::string output, target = "target";  // names of tensors; an empty output: the only one
+  Normalize normalize = Normalize::NONE;  // of the table and matrix(): NONE counts, TRUE and PRED shares of a target or
+                                          // predicted class, ALL shares of all
+  std::vector<std::string> class_names = {};  // for the table; empty: the numbers of the classes
+  std::string name = "ConfusionMatrix";       // what the value is logged as
+  std::string output, target = "target";      // names of tensors; an empty output: the only one
 };
 
 // How often targets of each class were predicted as each class, from logits [N, C, ...] and classes [N, ...]. The

@@ -19,15 +19,15 @@ enum class MultiOutput : std::uint8_t {
 
 struct R2ScoreOptions {
   std::int64_t adjusted = 0;  // >= 0: number of independent regressors, for the adjusted value; 0: not adjusted
-  MultiOutput multioutput = MultiOutput::UNIFORM_AVERAGE;
-  std::vector<std::string> output_names = {};  // also reports a value for each of these outputs
-  std::string name = "R2Score";
+  MultiOutput multioutput = MultiOutput::UNIFORM_AVERAGE;  // or VARIANCE_WEIGHTED: by the variance of the targets
+  std::vector<std::string> output_names = {};              // also reports a value for each of these outputs
+  std::string name = "R2Score";                            // what the value is logged as
   std::string output, target = "target";  // names of tensors of one shape; an empty output: the only one
 };
 
 struct CorrelationOptions {
   std::vector<std::string> output_names = {};  // also reports a value for each of these outputs
-  std::string name = {};                       // the class's name if empty
+  std::string name = {};                       // what the value is logged as; empty: the name of the class
   std::string output, target = "target";       // names of tensors of one shape; an empty output: the only one
 };
 

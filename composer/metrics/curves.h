@@ -18,34 +18,34 @@ namespace composer::metrics {
 class ProbabilitiesOf;
 
 struct BinaryCurveOptions {
-  std::int64_t thresholds = 0;  // 0: exact, all scores are kept; otherwise >= 2: so many thresholds from 0 to 1
+  std::int64_t thresholds = 0;  // 0: exact, keeps all scores; otherwise >= 2: number of thresholds from 0 to 1
   bool logits = false;          // the outputs are always logits, not probabilities
   std::optional<std::int64_t> ignore_index = {};  // targets of this value do not count; unset: all count
-  std::string name = {};                          // the class's name if empty
+  std::string name = {};                          // what the value is logged as; empty: the name of the class
   std::string output, target = "target";          // names of tensors; an empty output: the only one
 };
 
 struct MulticlassCurveOptions {
-  std::int64_t num_classes = 0;                   // required, >= 2
-  Average average = Average::MACRO;               // over classes; MICRO is for MultilabelCurveOptions
-  std::int64_t thresholds = 0;                    // as for BinaryCurveOptions
-  bool logits = false;                            // the outputs are always logits, not probabilities
+  std::int64_t num_classes = 0;      // required, >= 2
+  Average average = Average::MACRO;  // MACRO or WEIGHTED, over classes
+  std::int64_t thresholds = 0;       // 0: exact, keeps all scores; otherwise >= 2: number of thresholds from 0 to 1
+  bool logits = false;               // the outputs are always logits, not probabilities
   std::optional<std::int64_t> ignore_index = {};  // targets of this class do not count; unset: all count
   bool per_class = false;                         // also reports a value for each class
   std::vector<std::string> class_names = {};      // names of these values; empty: the numbers of the classes
-  std::string name = {};                          // the class's name if empty
+  std::string name = {};                          // what the value is logged as; empty: the name of the class
   std::string output, target = "target";          // names of tensors; an empty output: the only one
 };
 
 struct MultilabelCurveOptions {
-  std::int64_t num_labels = 0;                    // required, >= 2
-  Average average = Average::MACRO;               // over labels; MICRO: over all answers together
-  std::int64_t thresholds = 0;                    // as for BinaryCurveOptions
-  bool logits = false;                            // the outputs are always logits, not probabilities
+  std::int64_t num_labels = 0;       // required, >= 2
+  Average average = Average::MACRO;  // over labels; MICRO: over all answers together
+  std::int64_t thresholds = 0;       // 0: exact, keeps all scores; otherwise >= 2: number of thresholds from 0 to 1
+  bool logits = false;               // the outputs are always logits, not probabilities
   std::optional<std::int64_t> ignore_index = {};  // targets of this value do not count; unset: all count
   bool per_class = false;                         // also reports a value for each label
   std::vector<std::string> class_names = {};      // names of these values; empty: the numbers of the labels
-  std::string name = {};                          // the class's name if empty
+  std::string name = {};                          // what the value is logged as; empty: the name of the class
   std::string output, target = "target";          // names of tensors of one shape; an empty output: the only one
 };
 

@@ -13,7 +13,7 @@ namespace composer::metrics {
 
 struct LanguageOptions {
   std::int64_t ignore_index = -100;       // tokens with this target do not count
-  std::string name = {};                  // the class's name if empty
+  std::string name = {};                  // what the value is logged as; empty: the name of the class
   std::string output, target = "target";  // names of tensors; an empty output: the only one
 };
 

@@ -14,9 +14,9 @@
 namespace composer::metrics {
 
 struct CrossEntropyOptions {
-  std::int64_t ignore_index = -100;  // targets of this class do not count
-  bool mean_of_batches = false;      // each batch has the same weight, whatever its size, as in Composer
-  std::string name = "CrossEntropy";
+  std::int64_t ignore_index = -100;       // targets of this class do not count
+  bool mean_of_batches = false;           // each batch has the same weight, whatever its size, as in Composer
+  std::string name = "CrossEntropy";      // what the value is logged as
   std::string output, target = "target";  // names of tensors; an empty output: the only one
 };
 
@@ -42,7 +42,7 @@ struct LossMetricOptions {
   // The divisor of the mean that loss_function returns, such as target_weight for a loss that ignores targets. Unset:
   // the number of samples.
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
-  std::string name = "LossMetric";
+  std::string name = "LossMetric";        // what the value is logged as
   std::string output, target = "target";  // names of tensors; an empty output: the only one
 };
 

@@ -18,11 +18,11 @@ struct MeanOfOptions {
   using Function = std::function<at::Tensor(const Batch& batch, const Outputs& outputs)>;
 
   Function function = {};  // required: a value for each sample, or for each of anything; 0-d: the mean of the batch
-  // The weights of these values: a tensor that can be broadcast to theirs, such as a mask. Unset: each value counts
-  // alike, and the mean of a batch as often as the batch has samples.
+  // Weights of the values, such as a mask, which are broadcast to their shape. Unset: all values have equal weight, and
+  // the mean of a batch has that of its samples.
   Function weight = {};
-  Better better = Better::LOWER;
-  std::string name = "MeanOf";
+  Better better = Better::LOWER;  // which values are better
+  std::string name = "MeanOf";    // what the value is logged as
 };
 
 // The mean of any function of a batch and its outputs: MeanOf("Entropy", [](const Batch&, const Outputs& outputs)

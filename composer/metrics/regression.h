@@ -11,7 +11,7 @@
 namespace composer::metrics {
 
 struct RegressionOptions {
-  std::string name = {};                  // the class's name if empty
+  std::string name = {};                  // what the value is logged as; empty: the name of the class
   std::string output, target = "target";  // names of tensors of one shape; an empty output: the only one
 };
 
