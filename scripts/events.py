@@ -13,37 +13,56 @@ page = root / 'docs' / 'reference' / 'events.md'
 ROW = re.compile(r'COMPOSER_X\((\w+), (\w+), (\w+)\)\s*/\*\s*(.*?)\s*\*/', re.S)
 
 rows = ROW.findall((root / 'composer' / 'core' / 'event.h').read_text())
+GROUPS = {'INIT': ('The life of a trainer', ''), 'FIT_START': ('A fit', ''),
+          'EVAL_BEFORE_ALL': ('An evaluation', 'Within a fit it follows `BATCH_END`, `EPOCH_END`, `ITERATION_END` or `FIT_END`, before the '
+                                               '`..._CHECKPOINT` event. `Trainer::eval()` fires\n`EVAL_STANDALONE_START` and `_END` around it '
+                                               'instead of `EVAL_BEFORE_ALL` and `EVAL_AFTER_ALL`.'),
+          'PREDICT_START': ('A prediction', '')}
+
 text = '''# Events
 
-All 40 events, in the order in which a run fires them. A callback overrides the methods of the events that it needs; an algorithm
-returns its events from `events()`. *Kind*: whether the event opens something, closes it, or neither. `scripts/events.py` generates
-this page from `composer/core/event.h`.
+The trainer calls your algorithms, callbacks and loggers at 40 points of a run. This page lists them in the order in which they fire, with what
+holds at each; [the loop](../concepts/loop.md) shows them in a picture.
 
-| event | method | kind | what holds |
-|---|---|---|---|
+```cpp
+class Counter : public Callback {
+ public:
+  void batch_end(const State& state, Logger& logger) override { logger.log_metrics({{"seen", state.timestamp.sample}}); }
+};
+```
+
+A callback overrides the method of each event that it needs. An algorithm returns its events from `events()`. *Kind* says whether an event
+opens something (*before*) or closes it (*after*). Fields are those of [State](state.md). `scripts/events.py` generates this page from
+`composer/core/event.h`.
 '''
 for name, method, kind, comment in rows:
-    note = ' '.join(comment.replace('\\', ' ').split())
-    text += f'| `Event::{name}` | `{method}` | {kind.lower()} | {note} |\n'
+    if name in GROUPS:
+        heading, note = GROUPS[name]
+        text += f'\n## {heading}\n\n' + (f'{note}\n\n' if note else '') + '| event | method | kind | what holds |\n|---|---|---|---|\n'
+    what = re.sub(r'\b((?:\w+\.)?\w+_\w+)', r'`\1`', ' '.join(comment.replace('\\', ' ').split()))
+    text += f'| `{name}` | `{method}` | {kind.lower().replace("neither", "")} | {what} |\n'
+    if name == 'FIT_END':
+        text += '''
+- The events from `BEFORE_FORWARD` to `AFTER_BACKWARD` repeat for each microbatch. `outputs` and `loss` are those of the last microbatch from
+  then on, and `batch_loss` is complete at `AFTER_TRAIN_BATCH`.
+- An optimizer that runs its closure several times fires `BEFORE_TRAIN_BATCH` to `AFTER_TRAIN_BATCH` each time.
+- The fit ends after the batch in which somebody asks to stop, with `FIT_END`.
+'''
 text += '''
-The events from `BEFORE_FORWARD` to `AFTER_BACKWARD` repeat for each microbatch. If an optimizer runs its closure more than once,
-`BEFORE_TRAIN_BATCH` to `AFTER_TRAIN_BATCH` fire each time. Evaluation during `fit()` follows `BATCH_END`, `EPOCH_END`,
-`ITERATION_END` or `FIT_END`, and precedes the next `..._CHECKPOINT`. `eval()` fires `EVAL_STANDALONE_START` and `_END` around it
-instead of `EVAL_BEFORE_ALL` and `EVAL_AFTER_ALL`.
+## What you can rely on
 
-An algorithm should replace modules at `INIT`: the optimizer is created afterwards, for the parameters that the model then has, or
-[refitted](optimizers.md) if it was passed as a `shared_ptr`. If the algorithm replaces modules later, it must update the optimizer:
-`replace_parameter(before, now)` for ours, `add_param_group()` for libtorch's. A fit rejects a model with a trainable parameter that is
-in no group.
-
-`EVAL_BEFORE_ALL`, `EVAL_START`, `EVAL_STANDALONE_START` and `PREDICT_START` are always followed by their closing event. A signal cuts
-an evaluation short: it reports no metrics, and `EVAL_END` and `EVAL_AFTER_ALL` fire while `state.run->interrupted()` is true; an
-exception of a callback there becomes a warning. After an error, algorithms that received the opening event also receive the closing
-one, so that they can restore swapped weights; callbacks do not. Exceptions of algorithms then become warnings, and the first error is
-thrown.
-
-An error ends the fit. The next `fit()` first performs what was due: unfinished evaluations, the `..._CHECKPOINT` event if it had not
-been reached, and its checkpoint. Events that were fired are not fired again.
+- **Order.** At each event, algorithms run first, then callbacks, then loggers; at `INIT` loggers run before all others. Algorithms run in
+  reverse order at events whose names begin with `AFTER_`.
+- **Replaced modules.** Replace modules at `INIT`: the optimizer is made afterwards, for the parameters that the model then has, or
+  [refitted](optimizers.md) if you passed a `shared_ptr`. An algorithm that replaces modules later must update the optimizer, by
+  `replace_parameter(before, now)` for ours and `add_param_group()` for libtorch's. A fit rejects a trainable parameter that is in no group.
+- **Closing events.** `EVAL_BEFORE_ALL`, `EVAL_START`, `EVAL_STANDALONE_START` and `PREDICT_START` are always followed by their closing
+  event. If a signal interrupts an evaluation, there are no metrics, and `EVAL_END` and `EVAL_AFTER_ALL` fire while
+  `state.run->interrupted()` is true; an exception of a callback there becomes a warning.
+- **Errors.** An error ends the fit. Algorithms that received an opening event then also receive the closing one, so that they can restore
+  exchanged weights; callbacks do not. Exceptions of algorithms there become warnings, and the first error is thrown.
+- **After an error,** the next `fit()` first does what was due: unfinished evaluations, the `..._CHECKPOINT` event if it did not fire, and
+  its checkpoint. Events that have fired are not fired again.
 '''
 if len(rows) != 40:
     sys.exit(f'events: found {len(rows)} rows in composer/core/event.h, expected 40')

@@ -11,46 +11,46 @@
 // enumerator, the method of Callback, whether it opens something (BEFORE), closes it (AFTER) or neither, and what holds
 // at this event.
 #define COMPOSER_EVENTS(COMPOSER_X)                                                                                    \
-  COMPOSER_X(INIT, init, NEITHER)                      /* surgery here: the optimizer comes after; loggers can log */  \
-  COMPOSER_X(BEFORE_LOAD, before_load, BEFORE)         /* loaders, metrics and optimizer are set up */                 \
-  COMPOSER_X(AFTER_LOAD, after_load, AFTER)            /* a checkpoint has been loaded, or there was none */           \
-  COMPOSER_X(FIT_START, fit_start, BEFORE)             /* max_duration is this fit's */                                \
-  COMPOSER_X(ITERATION_START, iteration_start, BEFORE) /* a user-defined span of epochs or tokens begins */            \
-  COMPOSER_X(EPOCH_START, epoch_start, BEFORE)         /* timestamp.batch_in_epoch == 0 */                             \
+  COMPOSER_X(INIT, init, NEITHER) /* no optimizer yet, so algorithms replace modules here; loggers can log */          \
+  COMPOSER_X(BEFORE_LOAD, before_load, BEFORE)               /* loaders, metrics and optimizer are set up */           \
+  COMPOSER_X(AFTER_LOAD, after_load, AFTER)                  /* a checkpoint has been loaded, if there was one */      \
+  COMPOSER_X(FIT_START, fit_start, BEFORE)                   /* max_duration is that of this fit */                    \
+  COMPOSER_X(ITERATION_START, iteration_start, BEFORE)       /* a span of iteration_length begins */                   \
+  COMPOSER_X(EPOCH_START, epoch_start, BEFORE)               /* timestamp.batch_in_epoch is 0 */                       \
   COMPOSER_X(BEFORE_DATALOADER, before_dataloader, BEFORE)   /* also before the fetch that finds the epoch's end */    \
-  COMPOSER_X(AFTER_DATALOADER, after_dataloader, AFTER)      /* batch: whole, on the host, transformed */              \
-  COMPOSER_X(BATCH_START, batch_start, BEFORE)               /* batch: whole, on the host, counted */                  \
-  COMPOSER_X(BEFORE_TRAIN_BATCH, before_train_batch, BEFORE) /* gradients: of the batch before; once per attempt */    \
+  COMPOSER_X(AFTER_DATALOADER, after_dataloader, AFTER)      /* batch: whole, on the host, after batch_transforms */   \
+  COMPOSER_X(BATCH_START, batch_start, BEFORE)               /* batch: whole, on the host; its samples are counted */  \
+  COMPOSER_X(BEFORE_TRAIN_BATCH, before_train_batch, BEFORE) /* gradients: those of the previous batch */              \
   COMPOSER_X(BEFORE_FORWARD, before_forward, BEFORE)         /* batch: one microbatch, on the device */                \
   COMPOSER_X(AFTER_FORWARD, after_forward, AFTER)            /* outputs: of this microbatch */                         \
-  COMPOSER_X(BEFORE_LOSS, before_loss, BEFORE)               /* outputs and batch go into the loss */                  \
-  COMPOSER_X(AFTER_LOSS, after_loss, AFTER)                  /* loss: of this microbatch, unweighted */                \
-  COMPOSER_X(BEFORE_BACKWARD, before_backward, BEFORE)    /* loss: as it will be differentiated, before weighting */   \
-  COMPOSER_X(AFTER_BACKWARD, after_backward, AFTER)       /* gradients: summed over the microbatches so far */         \
-  COMPOSER_X(AFTER_TRAIN_BATCH, after_train_batch, AFTER) /* batch: whole again; gradients: final, unscaled */         \
-  COMPOSER_X(BATCH_END, batch_end, AFTER)                 /* weights stepped, timestamp counts this batch */           \
-  COMPOSER_X(BATCH_CHECKPOINT, batch_checkpoint, NEITHER) /* batch-wise evaluation is done */                          \
+  COMPOSER_X(BEFORE_LOSS, before_loss, BEFORE)               /* outputs and batch: what the loss will get */           \
+  COMPOSER_X(AFTER_LOSS, after_loss, AFTER)                  /* loss: of this microbatch, not weighted yet */          \
+  COMPOSER_X(BEFORE_BACKWARD, before_backward, BEFORE)       /* loss: what will be differentiated, not weighted yet */ \
+  COMPOSER_X(AFTER_BACKWARD, after_backward, AFTER)          /* gradients: the sum over the microbatches so far */     \
+  COMPOSER_X(AFTER_TRAIN_BATCH, after_train_batch, AFTER)    /* batch: whole again; gradients: final, unscaled */      \
+  COMPOSER_X(BATCH_END, batch_end, AFTER)                 /* the weights are updated; timestamp counts this batch */   \
+  COMPOSER_X(BATCH_CHECKPOINT, batch_checkpoint, NEITHER) /* evaluations due after the batch are done */               \
   COMPOSER_X(EPOCH_END, epoch_end, AFTER)                 /* timestamp counts this epoch */                            \
-  COMPOSER_X(EPOCH_CHECKPOINT, epoch_checkpoint, NEITHER) /* epoch-wise evaluation is done */                          \
+  COMPOSER_X(EPOCH_CHECKPOINT, epoch_checkpoint, NEITHER) /* evaluations due after the epoch are done */               \
   COMPOSER_X(ITERATION_END, iteration_end, AFTER)         /* timestamp counts this iteration */                        \
-  COMPOSER_X(ITERATION_CHECKPOINT, iteration_checkpoint, NEITHER) /* right after ITERATION_END */                      \
+  COMPOSER_X(ITERATION_CHECKPOINT, iteration_checkpoint, NEITHER) /* evaluations due after it are done */              \
   COMPOSER_X(FIT_END, fit_end, AFTER)                             /* before the final evaluation */                    \
-  COMPOSER_X(EVAL_BEFORE_ALL, eval_before_all, BEFORE)            /* within fit: at least one evaluator is due */      \
-  COMPOSER_X(EVAL_START, eval_start, BEFORE)             /* dataloader_label: the evaluator's; model in eval mode */   \
-  COMPOSER_X(EVAL_BATCH_START, eval_batch_start, BEFORE) /* batch: whole, on the host */                               \
+  COMPOSER_X(EVAL_BEFORE_ALL, eval_before_all, BEFORE)            /* within a fit: at least one evaluator is due */    \
+  COMPOSER_X(EVAL_START, eval_start, BEFORE) /* dataloader_label: the evaluator's; model in evaluation mode */         \
+  COMPOSER_X(EVAL_BATCH_START, eval_batch_start, BEFORE)       /* batch: whole, on the host */                         \
   COMPOSER_X(EVAL_BEFORE_FORWARD, eval_before_forward, BEFORE) /* batch: one microbatch, on the device */              \
-  COMPOSER_X(EVAL_AFTER_FORWARD, eval_after_forward, AFTER)    /* outputs: what the metrics will see */                \
+  COMPOSER_X(EVAL_AFTER_FORWARD, eval_after_forward, AFTER)    /* outputs: what the metrics will get */                \
   COMPOSER_X(EVAL_BATCH_END, eval_batch_end, AFTER)            /* eval_timestamp counts this batch */                  \
   COMPOSER_X(EVAL_END, eval_end, AFTER)                        /* metrics of this evaluator are final and logged */    \
-  COMPOSER_X(EVAL_AFTER_ALL, eval_after_all, AFTER)            /* the train loader and batch are back */               \
-  COMPOSER_X(EVAL_STANDALONE_START, eval_standalone_start, BEFORE) /* first thing in Trainer::eval */                  \
-  COMPOSER_X(EVAL_STANDALONE_END, eval_standalone_end, AFTER)      /* last thing in Trainer::eval */                   \
-  COMPOSER_X(PREDICT_START, predict_start, BEFORE)                 /* dataloader_label: predict; model in eval mode */ \
-  COMPOSER_X(PREDICT_BATCH_START, predict_batch_start, BEFORE)     /* batch: whole, on the device */                   \
-  COMPOSER_X(PREDICT_BEFORE_FORWARD, predict_before_forward, BEFORE) /* as before */                                   \
+  COMPOSER_X(EVAL_AFTER_ALL, eval_after_all, AFTER)            /* the training loader and batch are restored */        \
+  COMPOSER_X(EVAL_STANDALONE_START, eval_standalone_start, BEFORE) /* Trainer::eval begins */                          \
+  COMPOSER_X(EVAL_STANDALONE_END, eval_standalone_end, AFTER)      /* Trainer::eval ends */                            \
+  COMPOSER_X(PREDICT_START, predict_start, BEFORE) /* dataloader_label: predict; model in evaluation mode */           \
+  COMPOSER_X(PREDICT_BATCH_START, predict_batch_start, BEFORE)       /* batch: whole, on the device */                 \
+  COMPOSER_X(PREDICT_BEFORE_FORWARD, predict_before_forward, BEFORE) /* batch: the same */                             \
   COMPOSER_X(PREDICT_AFTER_FORWARD, predict_after_forward, AFTER)    /* outputs: of this batch */                      \
   COMPOSER_X(PREDICT_BATCH_END, predict_batch_end, AFTER)            /* predict_timestamp counts this batch */         \
-  COMPOSER_X(PREDICT_END, predict_end, AFTER) /* the loader that was active before is still away */
+  COMPOSER_X(PREDICT_END, predict_end, AFTER)                        /* the previous loader is not restored yet */
 
 namespace composer {
 
