@@ -88,13 +88,13 @@ struct RetryPolicy {
 using Sleep = std::function<void(std::chrono::milliseconds, const std::stop_token&)>;
 
 struct HttpOptions {
-  std::chrono::milliseconds connect_limit{10'000};  // > 0; time to connect
-  std::chrono::milliseconds stall_limit{60'000};  // >= 1 s; longest time that a transfer may be slower than least_speed
-  std::int64_t least_speed = 1024;                // >= 1; bytes per second, sum of both directions
-  std::chrono::milliseconds total_limit{0};       // longest time of one attempt; 0: unlimited
-  std::uint64_t most_in_memory = 256 << 20;       // bytes; a longer body is an error, unless it is written to a file
-  RetryPolicy retry = {};
-  Sleep sleep = {};  // replaces the waiting between attempts; for tests
+  std::chrono::milliseconds connect_limit{10'000};  // milliseconds, > 0; time to connect
+  std::chrono::milliseconds stall_limit{60'000};    // milliseconds, >= 1000; longest time below least_speed
+  std::int64_t least_speed = 1024;                  // >= 1; bytes per second, sum of both directions
+  std::chrono::milliseconds total_limit{0};         // milliseconds; longest time of one attempt; 0: unlimited
+  std::uint64_t most_in_memory = 256 << 20;         // bytes; a longer body is an error, unless it is written to a file
+  RetryPolicy retry = {};                           // attempts and pauses
+  Sleep sleep = {};                                 // replaces the waiting between attempts; for tests
 };
 
 // An HTTP client that keeps its connections open. TLS certificates are verified against the system's authorities, or

@@ -59,7 +59,7 @@ class COMPOSER_EXPORT RemoteStore {
 };
 
 struct StoreOptions {
-  HttpOptions http = {};
+  HttpOptions http = {};               // of the requests
   std::uint64_t part_size = 16 << 20;  // >= 5 MiB for S3; longer files are uploaded to S3 in parts
 };
 

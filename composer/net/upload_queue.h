@@ -23,8 +23,8 @@ struct Upload {
 };
 
 struct UploadQueueOptions {
-  std::string owner = "upload";  // begins warnings
-  std::size_t capacity = 1024;   // >= 1; uploads that may wait. Further ones are dropped
+  std::string owner = "upload";  // how warnings begin
+  std::size_t capacity = 1024;   // >= 1; number of uploads that may wait; further ones are dropped
 };
 
 // Makes changes of a RemoteStore in the order in which they were sent, on one background thread. The sender never waits
