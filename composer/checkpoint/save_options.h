@@ -31,11 +31,11 @@ struct Best {
 
 // The options of a Saver.
 struct SaverOptions {
-  std::filesystem::path folder = {};
-  std::string latest = "latest";  // name of the link to the newest one; empty: none
-  std::int64_t keep = -1;         // number of this run's checkpoints; -1: all, 0: none is written
-  std::optional<Best> best = {};  // keeps those with the best metric, and the newest in addition
-  OnFailure on_failure = OnFailure::FAIL;
+  std::filesystem::path folder = {};       // where checkpoints are written; required
+  std::string latest = "latest";           // name of the link to the newest one; empty: none
+  std::int64_t keep = -1;                  // number of this run's checkpoints; -1: all, 0: none is written
+  std::optional<Best> best = {};           // keeps those with the best metric, and the newest in addition
+  OnFailure on_failure = OnFailure::FAIL;  // what to do when a checkpoint cannot be written
   // False: save() returns when the checkpoint is on disk; deletions are still done in the background.
   bool asynchronous = true;
   bool overwrite = false;   // also replaces checkpoints of other runs
@@ -44,7 +44,7 @@ struct SaverOptions {
   // the last one would not end in time. Called on the writing thread. Not set: no limit.
   std::function<std::optional<std::chrono::steady_clock::duration>()> time_left = {};
   std::shared_ptr<Mirror> mirror = {};  // gets copies of the checkpoints; null: none
-  OptionNames names = {};
+  OptionNames names = {};               // names of options in errors and warnings
 };
 
 }  // namespace composer::saving

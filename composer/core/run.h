@@ -17,8 +17,8 @@ class Model;
 
 // What to load from a checkpoint.
 struct LoadOptions {
-  std::string path = {};  // its folder, or a file of weights; {run_name} is replaced
-  bool weights_only = false;
+  std::string path = {};                      // its folder, or a file of weights; {run_name} is replaced
+  bool weights_only = false;                  // loads only the weights
   bool strict_model_weights = true;           // false: the model may have more or fewer weights
   std::vector<std::string> ignore_keys = {};  // globs for keys that are not loaded
 };
