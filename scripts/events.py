@@ -31,16 +31,19 @@ class Counter : public Callback {
 };
 ```
 
-A callback overrides the method of each event that it needs. An algorithm returns its events from `events()`. *Kind* says whether an event
-opens something (*before*) or closes it (*after*). Fields are those of [State](state.md). `scripts/events.py` generates this page from
-`composer/core/event.h`.
+A callback overrides the methods of the events that it needs; a method has the name of its event in lower case. An algorithm returns its
+events from `events()`. Events with START or BEFORE in their names open something, those with END or AFTER close it. Fields are those of
+[State](state.md). `scripts/events.py` generates this page from `composer/core/event.h`.
 '''
 for name, method, kind, comment in rows:
     if name in GROUPS:
         heading, note = GROUPS[name]
-        text += f'\n## {heading}\n\n' + (f'{note}\n\n' if note else '') + '| event | method | kind | what holds |\n|---|---|---|---|\n'
+        text += f'\n## {heading}\n\n' + (f'{note}\n\n' if note else '') + '| event | what holds |\n|---|---|\n'
     what = re.sub(r'\b((?:\w+\.)?\w+_\w+)', r'`\1`', ' '.join(comment.replace('\\', ' ').split()))
-    text += f'| `{name}` | `{method}` | {kind.lower().replace("neither", "")} | {what} |\n'
+    text += f'| `{name}` | {what} |\n'
+    opens, closes = re.search('START|BEFORE', name), re.search('END|AFTER', name)
+    if method != name.lower() or kind != ('BEFORE' if opens else 'AFTER' if closes else 'NEITHER'):
+        sys.exit(f'events: what the page says of names and kinds does not hold for {name}')
     if name == 'FIT_END':
         text += '''
 - The events from `BEFORE_FORWARD` to `AFTER_BACKWARD` repeat for each microbatch. `outputs` and `loss` are those of the last microbatch from
