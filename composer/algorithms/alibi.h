@@ -17,8 +17,8 @@ class Module;
 namespace composer::algorithms {
 
 struct AlibiOptions {
-  std::int64_t max_sequence_length = 0;  // >= 1, required; number of tokens that the model then accepts
-  // Above 0, to 1; in training, sequences are cut into parts of this share of their length.
+  std::int64_t max_sequence_length = 0;  // required, >= 1: number of tokens that the model accepts afterwards
+  // Length of the parts into which sequences are cut in training, as a share of their length, above 0; 1: not cut.
   double train_sequence_length_scaling = 0.25;
   std::string input_key = "input_ids";  // name of the tokens in the batch
 };

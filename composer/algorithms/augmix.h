@@ -13,12 +13,12 @@
 namespace composer::algorithms {
 
 struct AugMixOptions {
-  double severity = 3;      // 0 to 10; larger changes more
-  std::int64_t depth = -1;  // operations per chain; 0 or less: 1 to 3, at random
-  std::int64_t width = 3;   // >= 1; chains per image
-  double alpha = 1;         // > 0; parameter of the Dirichlet and beta distributions of the weights
-  AugmentationSet augmentation_set = AugmentationSet::ALL;
-  std::string input_key = "input";
+  double severity = 3;      // strength of the operations, 0 to 10
+  std::int64_t depth = -1;  // operations per chain; 0 or less: 1 to 3 at random
+  std::int64_t width = 3;   // chains per image, >= 1
+  double alpha = 1;         // parameter of the Dirichlet and beta distributions of the shares, > 0
+  AugmentationSet augmentation_set = AugmentationSet::ALL;  // the operations: ALL, SAFE or ORIGINAL, as in RandAugment
+  std::string input_key = "input";                          // name of the images in the batch
 };
 
 // How one image is changed.

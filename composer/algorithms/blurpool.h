@@ -11,10 +11,10 @@
 namespace composer::algorithms {
 
 struct BlurPoolOptions {
-  bool replace_convs = true;       // convolutions with a stride above 1
-  bool replace_maxpools = true;    // 2-d max-pools
-  bool blur_first = true;          // blur before the convolution; blurring after it costs about stride^2 times as much
-  std::int64_t min_channels = 16;  // >= 1; convolutions with fewer input channels are not replaced
+  bool replace_convs = true;     // replace convolutions with a stride above 1
+  bool replace_maxpools = true;  // replace 2-d max-pools
+  bool blur_first = true;        // blur before a convolution; false: after it, which costs about stride^2 times as much
+  std::int64_t min_channels = 16;  // smallest number of input channels of a convolution that is replaced, >= 1
 };
 
 // Filters each channel of [N, C, H, W] separately, with a padding of half the filter's size. The filter is [1, 1, h, w]

@@ -17,10 +17,13 @@ struct ColOutKept {
 };
 
 struct ColOutOptions {
-  double p_row = 0.15, p_col = 0.15;  // 0 to 1; shares of rows and columns that are dropped; at least one is kept
-  bool resize_target = true;          // also drops them in a target with the size of the images, such as a mask
-  std::string input_key = "input", target_key = "target";                             // names in the batch
-  std::function<ColOutKept(std::int64_t height, std::int64_t width)> draw = nullptr;  // for each batch; unset: random
+  double p_row = 0.15;                // share of the rows that is dropped, 0 to 1; at least one row is kept
+  double p_col = 0.15;                // share of the columns that is dropped, 0 to 1; at least one column is kept
+  bool resize_target = true;          // also drop them in a target with the size of the images, such as a mask
+  std::string input_key = "input";    // name of the images in the batch
+  std::string target_key = "target";  // name of the targets in the batch
+  // Returns the rows and columns to keep in a batch; unset: random.
+  std::function<ColOutKept(std::int64_t height, std::int64_t width)> draw = nullptr;
 };
 
 // Draws the rows and columns to keep. `permute(n)` returns a permutation of 0 to n - 1; it is called for the rows and

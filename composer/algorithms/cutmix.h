@@ -24,13 +24,13 @@ struct CutMixDraw {
 };
 
 struct CutMixOptions {
-  double alpha = 1;               // > 0; parameter of the beta distribution of the share of the image that is kept
-  bool interpolate_loss = false;  // mix the losses of both targets instead of the targets: for a loss that accepts
-                                  // classes only; costs a second evaluation of the loss
-  // Replace each pixel equally often; otherwise pixels near the border are replaced less often.
-  bool uniform_sampling = false;
-  std::string input_key = "input", target_key = "target";  // names in the batch
-  // Called for each microbatch; unset: random.
+  double alpha = 1;  // parameter of the beta distribution of the share of the image that is kept, > 0; 1: uniform
+  bool interpolate_loss = false;      // mix the losses of both targets instead of the targets, for a loss that accepts
+                                      // classes only; evaluates the loss twice
+  bool uniform_sampling = false;      // replace every pixel equally often; false: pixels near the border less often
+  std::string input_key = "input";    // name of the images in the batch
+  std::string target_key = "target";  // name of the targets in the batch
+  // Returns the permutation and the box of a microbatch; unset: random.
   std::function<CutMixDraw(std::int64_t samples, std::int64_t height, std::int64_t width)> draw = nullptr;
 };
 

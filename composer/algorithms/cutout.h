@@ -18,12 +18,11 @@ struct CutOutHole {
 };
 
 struct CutOutOptions {
-  std::int64_t num_holes = 1;  // >= 1; squares per batch
-  double length = 0.5;         // 0 to 1; side of a square as a fraction of the shorter side of the images
-  // Hide each pixel equally often; otherwise pixels near the border are hidden less often.
-  bool uniform_sampling = false;
-  std::string input_key = "input";
-  // Called for each batch; unset: random.
+  std::int64_t num_holes = 1;       // squares per batch, >= 1
+  double length = 0.5;              // side of a square as a fraction of the shorter side of the images, 0 to 1
+  bool uniform_sampling = false;    // hide every pixel equally often; false: pixels near the border less often
+  std::string input_key = "input";  // name of the images in the batch
+  // Returns the squares of a batch; unset: random.
   std::function<std::vector<CutOutHole>(std::int64_t height, std::int64_t width)> draw = nullptr;
 };
 

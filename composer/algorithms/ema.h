@@ -21,10 +21,11 @@ COMPOSER_EXPORT WeightsByName copy_weights(const torch::nn::Module& model);
 COMPOSER_EXPORT void compute_ema(const torch::nn::Module& model, WeightsByName& averages, double smoothing);
 
 struct EMAOptions {
-  OptionalTime half_life = {};        // > 0, in batches or epochs; unset: 1000ba, unless smoothing is given
-  double smoothing = 0;               // in (0, 1): weight of the old average in each update; 0: computed from half_life
-  Time ema_start = "0dur";            // >= 0; at the first update from then on, the averages begin as the weights
-  OptionalTime update_interval = {};  // >= 1, in batches or epochs, in the unit of half_life; unset: 1 of that unit
+  OptionalTime half_life = {};  // time after which a value counts for half, in ba or ep, > 0; unset: 1000ba, unless
+                                // smoothing is set
+  double smoothing = 0;         // weight of the old average in each update, in (0, 1); 0: computed from half_life
+  Time ema_start = "0dur";      // time of the first update, at which the averages begin as the weights; >= 0
+  OptionalTime update_interval = {};  // time between updates, in the unit of half_life, >= 1; unset: 1 of that unit
 };
 
 // Keeps an exponential moving average of the weights, which evaluation, prediction and exports use. Training continues

@@ -10,13 +10,13 @@
 namespace composer::algorithms {
 
 struct FactorizeOptions {
-  bool factorize_convs = true;      // 2-d convolutions with one group
-  bool factorize_linears = true;    // linear layers
-  std::int64_t min_channels = 256;  // >= 1; convolutions with fewer input or output channels are not factorized
-  double latent_channels = 0.25;    // > 0; channels between the two factors; below 1: a fraction of the smaller number
-  std::int64_t min_features = 256;  // >= 1; linear layers with fewer input or output features are not factorized
-  double latent_features = 128;     // > 0; features between the two factors; below 1: a fraction of the smaller number
-  bool keep_weights = true;         // choose factors whose product is closest to the weights; otherwise random ones
+  bool factorize_convs = true;      // factorize 2-d convolutions with one group
+  bool factorize_linears = true;    // factorize linear layers
+  std::int64_t min_channels = 256;  // smallest number of input and output channels of a factorized convolution, >= 1
+  double latent_channels = 0.25;    // channels between the two parts, > 0; below 1: a fraction of the smaller number
+  std::int64_t min_features = 256;  // smallest number of input and output features of a factorized linear layer, >= 1
+  double latent_features = 128;     // features between the two parts, > 0; below 1: a fraction of the smaller number
+  bool keep_weights = true;  // begin with the parts whose product is closest to the weights; false: with random parts
 };
 
 // The number of channels or features that `latent` stands for between `in` and `out`: from 1 on, the number itself;

@@ -16,10 +16,11 @@ class Module;
 namespace composer::algorithms {
 
 struct FreezeUntilOptions {
-  std::vector<std::string> parameters = {"*"};  // wildcards for names of parameters, such as "module.layer1.*"
-  std::vector<std::string> except = {};         // wildcards for those that are trained from the start: {"module.fc.*"}
-  OptionalTime until = {};                      // in ep, ba, sp, tok or dur; unset: the whole run
-  bool keep_statistics = true;  // batch norms among them stay in evaluation mode, with the running statistics they have
+  std::vector<std::string> parameters = {"*"};  // wildcards for the names of the parameters that are frozen
+  std::vector<std::string> except = {};  // wildcards for parameters that are trained from the start, such as the head;
+                                         // required with the default of `parameters`
+  OptionalTime until = {};      // time from which the parameters are trained, in ep, ba, sp, tok or dur; unset: never
+  bool keep_statistics = true;  // keep frozen batch norms in evaluation mode, with the running statistics they have
 };
 
 // Leaves parameters as they are until a time, and trains them from then on: fine-tuning begins with a new head, and the

@@ -9,7 +9,7 @@
 namespace composer::algorithms {
 
 struct GatedLinearUnitsOptions {
-  // Activation of the gate: "gelu", "gelu_tanh", "relu", "silu", "sigmoid"; "": the layer's own.
+  // Activation of the gate: "gelu", "gelu_tanh", "relu", "silu" or "sigmoid"; empty: the layer's own.
   std::string act_fn = "";
   bool gated_layer_bias = false;      // whether the new layer, to which the activation is applied, has a bias
   bool non_gated_layer_bias = false;  // whether the layer that is multiplied by the gate keeps its bias

@@ -9,7 +9,7 @@
 namespace composer::algorithms {
 
 struct GhostBatchNormOptions {
-  std::int64_t ghost_batch_size = 32;  // >= 1; largest number of samples that are normalised together
+  std::int64_t ghost_batch_size = 32;  // largest number of samples that are normalized together, >= 1
 };
 
 // Lets every batch norm (1-d, 2-d, 3-d) compute its training statistics over parts of a microbatch of about equal size.

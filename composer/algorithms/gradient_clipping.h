@@ -20,9 +20,9 @@ enum class ClippingType : std::uint8_t {
 };
 
 struct GradientClippingOptions {
-  ClippingType clipping_type = ClippingType::NORM;
-  double clipping_threshold = 0;  // required, > 0
-  double min_weight_norm = 1e-3;  // >= 0, for ADAPTIVE. With 0, a unit whose weights are all zero is never trained
+  ClippingType clipping_type = ClippingType::NORM;  // NORM, VALUE or ADAPTIVE: what the threshold limits
+  double clipping_threshold = 0;                    // required, > 0
+  double min_weight_norm = 1e-3;  // ADAPTIVE treats a smaller norm of a unit's weights as this one, >= 0
 };
 
 // Clips the gradients of these parameters in place. Parameters without a gradient are skipped; a parameter that is

@@ -12,9 +12,9 @@
 namespace composer::algorithms {
 
 struct GyroDropoutOptions {
-  double p = 0.5;            // >= 0 and < 1; probability of dropping an element
-  std::int64_t sigma = 256;  // >= 1; number of masks of a layer in the whole run
-  std::int64_t tau = 16;     // >= 1; number of masks in use at a time, each for a part of the batch
+  double p = 0.5;            // probability of dropping an element, >= 0 and < 1
+  std::int64_t sigma = 256;  // number of masks of a layer in the whole run, >= 1
+  std::int64_t tau = 16;     // number of masks in use at a time, each for a part of the batch, >= 1
 };
 
 // The samples of a batch that the model gets.

@@ -10,8 +10,8 @@
 namespace composer::algorithms {
 
 struct LabelSmoothingOptions {
-  double smoothing = 0.1;             // 0 to 1: fraction of each target spread evenly over all classes
-  std::string target_key = "target";  // name in the batch; classes or probabilities
+  double smoothing = 0.1;             // fraction of each target that is spread evenly over all classes, 0 to 1
+  std::string target_key = "target";  // name of the targets in the batch: classes [N, ...] or probabilities [N, C, ...]
 };
 
 // Returns float32 probabilities [N, C, ...]: (1 - smoothing) * target + smoothing / C. The target is classes [N, ...]

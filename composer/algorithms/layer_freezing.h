@@ -18,8 +18,8 @@ class Optimizer;
 namespace composer::algorithms {
 
 struct LayerFreezingOptions {
-  double freeze_start = 0.5;  // 0 to 1; share of the run after which layers are frozen
-  double freeze_level = 1.0;  // 0 to 1; share of the layers, without the last one, that is frozen at the end of the run
+  double freeze_start = 0.5;  // share of the run after which layers are frozen, 0 to 1
+  double freeze_level = 1.0;  // share of the layers, without the last one, that is frozen at the end of the run, 0 to 1
 };
 
 // The share of the layers that is frozen at this point of the run: 0 until freeze_start, then growing linearly.

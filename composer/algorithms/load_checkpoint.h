@@ -10,11 +10,13 @@
 namespace composer::algorithms {
 
 struct LoadCheckpointOptions {
-  std::string load_path = {};        // required: the checkpoint's folder, or a link to it; {run_name} is replaced
-  bool load_weights_only = false;    // true: load the weights only; training starts from scratch
-  bool strict_model_weights = true;  // false: the model may have more or fewer weights
-  std::vector<std::string> ignore_keys = {};  // globs for keys that are not loaded
-  Event event = Event::BEFORE_LOAD;  // at events other than BEFORE_LOAD and AFTER_LOAD, only weights can be loaded
+  std::string load_path = {};  // required: the checkpoint's folder, or a link to it; with load_weights_only also a file
+                               // of weights; {run_name} is replaced
+  bool load_weights_only = false;             // load the weights only, so training starts from scratch
+  bool strict_model_weights = true;           // false: the model may have more or fewer weights than the checkpoint
+  std::vector<std::string> ignore_keys = {};  // wildcards for keys that are not loaded, such as "optimizer/*"; if set,
+                                              // the model may have more or fewer weights
+  Event event = Event::BEFORE_LOAD;  // when to load; at events other than BEFORE_LOAD and AFTER_LOAD, weights only
 };
 
 // Loads a checkpoint at each occurrence of the event, for example weights at the start of each fit. At BEFORE_LOAD it

@@ -19,11 +19,13 @@ struct MixUpDraw {
 };
 
 struct MixUpOptions {
-  double alpha = 0.2;  // >= 0; parameter of the beta distribution of the weight: larger values mix more, 0 not at all
-  bool interpolate_loss = false;  // mix the losses of both targets instead of the targets: for a loss that accepts
-                                  // classes only; costs a second evaluation of the loss
-  std::string input_key = "input", target_key = "target";         // names in the batch
-  std::function<MixUpDraw(std::int64_t samples)> draw = nullptr;  // called for each microbatch; unset: random
+  double alpha = 0.2;  // parameter of the beta distribution of the weight, >= 0; larger mixes more, 0 does not mix
+  bool interpolate_loss = false;      // mix the losses of both targets instead of the targets, for a loss that accepts
+                                      // classes only; evaluates the loss twice
+  std::string input_key = "input";    // name of the inputs in the batch
+  std::string target_key = "target";  // name of the targets in the batch
+  std::function<MixUpDraw(std::int64_t samples)> draw = nullptr;  // returns weight and permutation of a microbatch;
+                                                                  // unset: random
 };
 
 // Returns min(z, 1 - z) for z = sample_beta(alpha, alpha), so each sample keeps a weight of at least 0.5; 0 if alpha is

@@ -8,7 +8,7 @@
 namespace composer::algorithms {
 
 struct NoOpModelOptions {
-  std::string target_key = "target";  // name in the batch of the tensor from which outputs are computed
+  std::string target_key = "target";  // name in the batch of the tensor from which the outputs are computed
 };
 
 // Replaces the model at INIT by one with a single weight, initially 1.5: the outputs are the targets times the weight,

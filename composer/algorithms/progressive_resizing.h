@@ -17,13 +17,14 @@ enum class ResizingMode : std::uint8_t {
 };
 
 struct ProgressiveResizingOptions {
-  ResizingMode mode = ResizingMode::RESIZE;
-  double initial_scale = 0.5;       // 0 to 1; initial sides of the images, as a fraction of their full size
-  double finetune_fraction = 0.2;   // 0 to 1; share of training, at its end, with images of full size
-  double delay_fraction = 0.5;      // 0 to 1 - finetune_fraction; share of training at the initial scale
-  std::int64_t size_increment = 4;  // >= 1; the width of smaller images is a multiple of this
-  bool resize_targets = false;      // also resize targets with the size of the images, such as masks
-  std::string input_key = "input", target_key = "target";  // names in the batch
+  ResizingMode mode = ResizingMode::RESIZE;  // RESIZE to the nearest pixels, or CROP to a random part
+  double initial_scale = 0.5;                // sides of the images at first, as a share of their full size, 0 to 1
+  double finetune_fraction = 0.2;            // share of the run, at its end, with images of full size, 0 to 1
+  double delay_fraction = 0.5;               // share of the run at the initial scale, 0 to 1 - finetune_fraction
+  std::int64_t size_increment = 4;           // the width of smaller images is a multiple of this, >= 1
+  bool resize_targets = false;               // also resize targets with the size of the images, such as masks
+  std::string input_key = "input";           // name of the images in the batch
+  std::string target_key = "target";         // name of the targets in the batch
 };
 
 struct ResizedBatch {

@@ -13,10 +13,10 @@
 namespace composer::algorithms {
 
 struct RandAugmentOptions {
-  double severity = 9;     // 0 to 10; larger changes more
-  std::int64_t depth = 2;  // >= 0; operations per image
-  AugmentationSet augmentation_set = AugmentationSet::ALL;
-  std::string input_key = "input";
+  double severity = 9;                                      // strength of the operations, 0 to 10
+  std::int64_t depth = 2;                                   // operations per image, >= 0
+  AugmentationSet augmentation_set = AugmentationSet::ALL;  // the operations to draw from: ALL, SAFE or ORIGINAL
+  std::string input_key = "input";                          // name of the images in the batch
 };
 
 // Draws `depth` operations for each of N images [N, C, H, W]. Equal seeds give equal operations.

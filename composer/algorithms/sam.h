@@ -25,10 +25,9 @@ class COMPOSER_EXPORT SharpStep {
 };
 
 struct SAMOptions {
-  double rho = 0.05;       // >= 0; length of the step uphill
-  double epsilon = 1e-12;  // > 0; added to the norm of the gradients
-  // >= 1, in batches: one batch of each `interval` is trained with SAM, the others without it.
-  std::int64_t interval = 1;
+  double rho = 0.05;          // length of the step uphill, >= 0
+  double epsilon = 1e-12;     // added to the norm of the gradients, > 0
+  std::int64_t interval = 1;  // one of so many batches is trained with SAM, the others without it; >= 1
 };
 
 // Sharpness-aware minimisation (arXiv:2010.01412): the gradients of a step are those at the weights after a step

@@ -14,18 +14,20 @@
 namespace composer::algorithms {
 
 struct SelectiveBackpropOptions {
-  double start = 0.5, end = 0.9;  // 0 <= start <= end <= 1; shares of training between which samples are selected
-  double keep = 0.5;              // above 0, at most 1; share of the samples that is trained
-  double scale_factor = 1;        // above 0, at most 1; scale of the images' sides in the pass that selects
-  std::int64_t interrupt = 2;     // >= 0; all samples are trained every `interrupt` batches; 0: never
-  std::string input_key = "input", target_key = "target";  // names in the batch
-  // Returns the loss of each sample: [N] or [N, ...], of which the mean is taken. Unset: soft_cross_entropy of a model
-  // with one output. Must not read tensors on the host.
+  double start = 0.5;                 // share of the run from which samples are selected, 0 to 1
+  double end = 0.9;                   // share of the run until which samples are selected, `start` to 1
+  double keep = 0.5;                  // share of the samples that is trained, above 0, at most 1
+  double scale_factor = 1;            // scale of the images' sides in the pass that selects, above 0, at most 1
+  std::int64_t interrupt = 2;         // one of so many batches trains all of its samples, >= 0; 0: none does
+  std::string input_key = "input";    // name of the inputs in the batch
+  std::string target_key = "target";  // name of the targets in the batch
+  // Returns the loss of each sample: [N], or [N, ...], of which the mean is taken. Must not read tensors on the host.
+  // Unset: the cross entropy of a model with one output.
   std::function<at::Tensor(const Outputs& outputs, const Batch& batch)> loss = nullptr;
-  // Prepares the batch for the forward pass of the selection, like DataSpec::microbatch_transforms (which run after the
-  // selection): for example, normalizes uint8 images. The kept samples are not transformed.
+  // Prepares the batch for the pass that selects, as microbatch_transforms do for training. The samples that are
+  // trained stay as they are.
   std::function<void(Batch& batch)> transform = nullptr;
-  // As in select_using_loss(); unset: random.
+  // Returns n different positions in the ascending order of the losses; unset: random.
   std::function<std::vector<std::int64_t>(const std::vector<double>& weights, std::int64_t n)> choose = nullptr;
 };
 

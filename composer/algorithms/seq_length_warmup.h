@@ -10,13 +10,13 @@
 namespace composer::algorithms {
 
 struct SeqLengthWarmupOptions {
-  double duration = 0.3;               // 0 to 1; share of training until the length is max_seq_length
-  std::int64_t min_seq_length = 8;     // >= 1; the initial length
-  std::int64_t max_seq_length = 1024;  // >= min_seq_length
-  std::int64_t step_size = 8;          // >= 1; the length grows in steps of this size
-  bool truncate = true;  // drop the rest of longer sequences; otherwise divide them into several shorter ones
-  bool preserve_end_of_sequence = false;  // the last token of a truncated sequence is that of the whole one; requires
-                                          // truncate and an "attention_mask" of ones and zeros at the end
+  double duration = 0.3;               // share of the run until the length is max_seq_length, 0 to 1
+  std::int64_t min_seq_length = 8;     // tokens at first, >= 1
+  std::int64_t max_seq_length = 1024;  // tokens at the end of the warm-up, >= min_seq_length
+  std::int64_t step_size = 8;          // tokens by which the length grows at a time, >= 1
+  bool truncate = true;  // drop the rest of longer sequences; false: divide them into several shorter ones
+  bool preserve_end_of_sequence = false;  // keep the last token of a sequence as the last of the truncated one;
+                                          // requires truncate and an "attention_mask" of ones and zeros at the end
   std::string input_key = "input_ids";    // name of the tokens [N, T] in the batch
 };
 

@@ -9,8 +9,8 @@
 namespace composer::algorithms {
 
 struct SqueezeExciteOptions {
-  double latent_channels = 64;      // > 0; width of the hidden layer; below 1: a fraction of the output channels
-  std::int64_t min_channels = 128;  // >= 1; convolutions with fewer input or output channels get no block
+  double latent_channels = 64;      // width of a block's hidden layer, > 0; below 1: a fraction of the output channels
+  std::int64_t min_channels = 128;  // smallest number of input and output channels of a convolution with a block, >= 1
 };
 
 // A block that multiplies the channels of images [N, C, H, W] by factors from 0 to 1, which two linear layers compute

@@ -24,10 +24,12 @@ enum class DropDistribution : std::uint8_t {
 };
 
 struct StochasticDepthOptions {
-  StochasticMethod stochastic_method = StochasticMethod::BLOCK;
-  double drop_rate = 0.2;  // 0 to 1; the largest probability of dropping a block
-  DropDistribution drop_distribution = DropDistribution::LINEAR;
-  Time drop_warmup = "0dur";  // share of the run in which the rates rise from 0; must be 0 with SAMPLE
+  StochasticMethod stochastic_method = StochasticMethod::BLOCK;  // BLOCK: drop a block for all samples of a microbatch,
+                                                                 // which saves its time; SAMPLE: for each separately
+  double drop_rate = 0.2;                                        // largest probability of dropping a block, 0 to 1
+  DropDistribution drop_distribution = DropDistribution::LINEAR;  // LINEAR: drop_rate * i / n for block i of n, counted
+                                                                  // from 1; UNIFORM: drop_rate for all
+  Time drop_warmup = "0dur";  // share of the run in which the probabilities rise from 0; only with BLOCK
 };
 
 // Sets the drop rates of the model's residual blocks (surgery/residual_block.h), times `scale` (0 to 1), in the order

@@ -15,14 +15,13 @@ namespace composer::algorithms {
 enum class AnnealStrategy : std::uint8_t { LINEAR, COS };
 
 struct SWAOptions {
-  Time swa_start = "0.7dur";  // a share of the run, or epochs
-  // > swa_start, in the same unit; the model then gets the averages, and continues training with them.
-  Time swa_end = "0.97dur";
-  Time update_interval = "1ep";  // >= 1, in batches or epochs; counted from swa_start
-  bool schedule_swa_lr = false;  // whether the learning rate moves to swa_lr, from swa_start to the end of the fit
-  AnnealStrategy anneal_strategy = AnnealStrategy::LINEAR;
-  std::int64_t anneal_steps = 10;  // >= 1; updates until the rate has reached swa_lr
-  double swa_lr = 0;               // > 0; 0: the rates at swa_start. Requires schedule_swa_lr
+  Time swa_start = "0.7dur";  // when averaging begins, in dur or ep
+  Time swa_end = "0.97dur";   // when the model gets the averages and trains on with them, in the same unit; > swa_start
+  Time update_interval = "1ep";  // time between updates, counted from swa_start, in ba or ep; >= 1
+  bool schedule_swa_lr = false;  // move the learning rate to swa_lr, from swa_start to the end of the fit
+  AnnealStrategy anneal_strategy = AnnealStrategy::LINEAR;  // how the rate moves: LINEAR, or COS for half a cosine
+  std::int64_t anneal_steps = 10;                           // updates until the rate is swa_lr, >= 1
+  double swa_lr = 0;  // learning rate of all groups, > 0; 0: the rates at swa_start. Requires schedule_swa_lr
 };
 
 // The learning rate after `updates` updates, on the way from `from` to options.swa_lr.

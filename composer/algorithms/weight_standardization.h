@@ -11,8 +11,7 @@
 namespace composer::algorithms {
 
 struct WeightStandardizationOptions {
-  std::int64_t n_last_layers_ignore =
-      0;  // >= 0; number of convolutions, the last registered ones, that are not changed
+  std::int64_t n_last_layers_ignore = 0;  // number of convolutions, the last registered ones, that do not change; >= 0
 };
 
 // For each output channel: (weight - mean) / sqrt(variance + 1e-10), over all other dimensions.
