@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the pages of docs/ against the code:
 - the blocks of options in docs/reference/trainer.md list the fields of the structs in order and with their defaults;
-- the page of a plug-in names its header, and links lead to pages and headings that exist;
+- the page of a plug-in names its header, the list of a folder of plug-ins has a row for each, and links lead to pages and headings that exist;
 - tables of options in other pages have a row for each field of the struct, and that of optimizers one for each, as has
   the list of the tests that try each;
 - docs/reference/state.md has a row for each field of State, of Timestamp and of Reported, in order and with its type, and for each function
@@ -149,11 +149,19 @@ def check_optimizers():
 def check_headers():
     for module in ('callbacks', 'algorithms', 'loggers'):
         for page in sorted((reference / module).glob('*.md')):
-            if page.stem == 'writing':
+            if page.stem in ('README', 'writing'):
                 continue
             named = re.findall(r'^Header: `(.*)`\.$', page.read_text(), re.M)
             if len(named) != 1 or not (root / named[0]).exists():
                 yield f'docs/reference/{module}/{page.name}: must name its header once, as in "Header: `composer/...h`."; has {named}'
+
+
+def check_lists():
+    for listed in sorted(reference.glob('*/README.md')):
+        rows = re.findall(r'^\| \[\w+\]\((\w+\.md)\) \|', listed.read_text(), re.M)
+        for page in sorted(listed.parent.glob('*.md')):
+            if page.stem not in ('README', 'writing') and rows.count(page.name) != 1:
+                yield f'docs/reference/{listed.parent.name}/README.md: must have one row of {page.name}, has {rows.count(page.name)}'
 
 
 def anchors_of(page):
@@ -187,6 +195,6 @@ def check_packages():
         yield f'docs/reference/building.md: lists {name}, which scripts/lib.sh does not know'
 
 
-errors = [*check_options(), *check_tables(), *check_state(), *check_optimizers(), *check_headers(), *check_links(), *check_packages()]
+errors = [*check_options(), *check_tables(), *check_state(), *check_optimizers(), *check_headers(), *check_links(), *check_packages(), *check_lists()]
 if errors:
     sys.exit('pages: ' + '\npages: '.join(errors))
