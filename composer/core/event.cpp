@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "composer/core/error.h"
+#include "composer/core/old_names.h"
 #include "composer/util/letters.h"
 
 namespace composer {
@@ -26,12 +27,6 @@ constexpr std::array<Row, kEventCount> kRows = {COMPOSER_EVENTS(COMPOSER_X)};
 
 const Row& row(Event event) { return kRows.at(static_cast<std::size_t>(event)); }
 
-// The names of these events in earlier versions of Composer.
-constexpr std::pair<std::string_view, Event> kOlderNames[] = {{"TRAINING_START", Event::FIT_START},
-                                                              {"TRAINING_END", Event::FIT_END},
-                                                              {"BEFORE_EVAL_ALL", Event::EVAL_BEFORE_ALL},
-                                                              {"AFTER_EVAL_ALL", Event::EVAL_AFTER_ALL}};
-
 // The edit distance: how many letters must be added, removed or replaced to turn one text into the other.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> to(b.size() + 1);  // from the first letters of `a` to the first j of `b`
@@ -49,8 +44,6 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 // The event that a misspelled name in capitals most likely means.
 std::optional<Event> closest_event(std::string_view name) {
-  for (const auto& [older, event] : kOlderNames)
-    if (older == name) return event;
   const auto nearest = std::ranges::min_element(kRows, {}, [&](const Row& one) { return distance(name, one.name); });
   if (distance(name, nearest->name) > name.size() / 4) return std::nullopt;
   return static_cast<Event>(nearest - kRows.begin());
@@ -72,10 +65,15 @@ Event parse_event(std::string_view text) {
   const std::string upper = util::upper(text);
   for (int i = 0; i < kEventCount; ++i)
     if (kRows.at(i).name == upper) return static_cast<Event>(i);
-  const auto event = closest_event(upper);
+  std::string_view meant = known_name(NameKind::EVENT, text, [](std::string_view ours) { return !ours.empty(); });
+  std::string elsewhere;
+  if (meant.empty()) {
+    elsewhere = explain_old_name(text);
+    if (const auto event = closest_event(upper); event && elsewhere.empty()) meant = to_string(*event);
+  }
   throw ConfigError("Event: there is no event \"", text, "\"; ",
-                    event ? join("did you mean \"", to_string(*event), "\"? ") : std::string(),
-                    "docs/reference/events.md lists the ", kEventCount, " there are");
+                    meant.empty() ? std::string() : join("did you mean \"", meant, "\"? "),
+                    "docs/reference/events.md lists the ", kEventCount, " there are", elsewhere);
 }
 
 bool is_before_event(Event event) { return row(event).kind == Kind::BEFORE; }

@@ -4,11 +4,36 @@
 
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
+#include "composer/core/old_names.h"
+#include "composer/util/letters.h"
 
 namespace composer::detail {
 
+namespace {
+
+// As in "EarlyStopper" and "early_stopper".
+std::string without_form(std::string_view name) {
+  std::string letters = util::lower(name);
+  std::erase(letters, '_');
+  return letters;
+}
+
+// The known name that another one most likely means, or "".
+std::string_view meant_by(std::string_view given, const std::vector<std::string>& known) {
+  for (const std::string& name : known)
+    if (without_form(name) == without_form(given)) return name;
+  const auto is_known = [&](std::string_view name) { return std::ranges::find(known, name) != known.end(); };
+  const std::string_view option = known_name(NameKind::OPTION, given, is_known);
+  return option.empty() ? known_name(NameKind::PLUGIN, given, is_known) : option;
+}
+
+}  // namespace
+
 void throw_unknown(std::string_view what, std::string_view given, const std::vector<std::string>& known) {
-  throw ConfigError(what, " \"", given, "\"; there are: ", known.empty() ? "none" : listed(known));
+  const std::string all = known.empty() ? "none" : listed(known);
+  if (const std::string_view meant = meant_by(given, known); !meant.empty())
+    throw ConfigError(what, " \"", given, "\"; did you mean \"", meant, "\"? There are: ", all);
+  throw ConfigError(what, " \"", given, "\"; there are: ", all, explain_old_name(given));
 }
 
 void check_unique(std::string_view who, std::vector<std::string> names) {

@@ -6,6 +6,7 @@
 
 #include "composer/core/callback.h"
 #include "composer/core/error.h"
+#include "composer/core/old_names.h"
 #include "composer/core/overrides.h"
 #include "composer/core/state.h"
 #include "tests/support/doctest.h"
@@ -45,10 +46,19 @@ TEST_CASE("A name and its upper case are read back to the event, others are refu
 }
 
 TEST_CASE("The error of a name that is no event's names the event that is meant") {
-  const std::pair<const char*, const char*> cases[] = {
-      {"training_start", "fit_start"},      {"TRAINING_END", "fit_end"},        {"before_eval_all", "eval_before_all"},
-      {"after_eval_all", "eval_after_all"}, {"batchend", "batch_end"},          {"batch_ends", "batch_end"},
-      {"epochs_start", "epoch_start"},      {"befor_forward", "before_forward"}};
+  const std::pair<const char*, const char*> cases[] = {{"training_start", "fit_start"},
+                                                       {"TRAINING_END", "fit_end"},
+                                                       {"before_eval_all", "eval_before_all"},
+                                                       {"after_eval_all", "eval_after_all"},
+                                                       {"batchend", "batch_end"},
+                                                       {"batch_ends", "batch_end"},
+                                                       {"epochs_start", "epoch_start"},
+                                                       {"befor_forward", "before_forward"},
+                                                       {"on_train_start", "fit_start"},
+                                                       {"on_train_epoch_end", "epoch_end"},
+                                                       {"on_train_batch_end", "batch_end"},
+                                                       {"ITERATION_COMPLETED", "batch_end"},
+                                                       {"on_validation_end", "eval_after_all"}};
   for (const auto& [text, meant] : cases) {
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(parse_event(text),
@@ -57,11 +67,28 @@ TEST_CASE("The error of a name that is no event's names the event that is meant"
                              .c_str(),
                          ConfigError);
   }
-  for (const char* text : {"", "foo", "batch", "on_train_epoch_end"})
+  for (const char* text : {"", "foo", "batch", "on_train"})
     CHECK_THROWS_WITH_AS(
         parse_event(text),
         join("Event: there is no event \"", text, "\"; docs/reference/events.md lists the 40 there are").c_str(),
         ConfigError);
+  CHECK_THROWS_WITH_AS(parse_event("teardown"),
+                       "Event: there is no event \"teardown\"; docs/reference/events.md lists the 40 there are. "
+                       "Lightning's \"teardown\" does not exist here; override Callback::close() "
+                       "(docs/reference/old-names.md)",
+                       ConfigError);
+}
+
+TEST_CASE("Names of other trainers lead to events that there are, and each stands once for each of them") {
+  std::set<std::string> seen;
+  for (const OldName& row : old_names()) {
+    CAPTURE(row.name);
+    CHECK_FALSE((row.ours.empty() && row.note.empty()));
+    CHECK(seen.insert(join(row.whose, " ", row.name)).second);
+    if (row.kind != NameKind::EVENT) continue;
+    CHECK_THROWS_AS(parse_event(row.name), ConfigError);  // it is no event of ours
+    if (!row.ours.empty()) CHECK_NOTHROW(parse_event(row.ours));
+  }
 }
 
 TEST_CASE("A canonical name is what an opening and its closing event share") {

@@ -2,6 +2,7 @@
 
 #include "composer/core/entry.h"
 #include "tests/support/doctest.h"
+#include "tests/support/error_of.h"
 
 namespace composer::registry_test {
 namespace {
@@ -130,6 +131,44 @@ TEST_CASE("Errors name the plug-in, the option, the value and what there is inst
   CHECK(error({{"patience", "1.5ep"}}).starts_with("watcher: patience: Time: \"1.5ep\""));
   CHECK(error({}) == "Watcher: monitor is required");
   CHECK_THROWS_WITH_AS(registry().find("wotcher"), "there is no \"wotcher\"; there are: plain, watcher", ConfigError);
+}
+
+struct StopperOptions {
+  OptionalTime patience;
+  double clipping_threshold = 1;
+};
+struct Stopper final : Callback {
+  explicit Stopper(StopperOptions) {}
+};
+
+TEST_CASE("An option or a plug-in that has another name elsewhere is found by the error") {
+  using O = StopperOptions;
+  const Registry<Callbacks> stoppers = {
+      entry<Stopper, O>("early_stopper", "Stops",
+                        {option("patience", &O::patience), option("clipping_threshold", &O::clipping_threshold)}),
+      entry<Plain>("lr_monitor", "Logs")};
+  const auto error = [&](const std::string& name, const Settings& settings) {
+    return test::error_of([&] { stoppers.find(name).make(settings); });
+  };
+  CHECK(error("early_stopper", {{"gradient_clip_val", "1"}}) ==
+        "early_stopper has no option \"gradient_clip_val\"; did you mean \"clipping_threshold\"? There are: patience, "
+        "clipping_threshold");
+  CHECK(error("early_stopper", {{"ClippingThreshold", "1"}})
+            .starts_with("early_stopper has no option \"ClippingThreshold\"; did you mean \"clipping_threshold\"?"));
+  CHECK(error("early_stopper", {{"validate_every_n_epochs", "2"}}) ==
+        "early_stopper has no option \"validate_every_n_epochs\"; there are: patience, clipping_threshold. Composer's "
+        "\"validate_every_n_epochs\" is eval_interval here; \"2ep\" (docs/reference/old-names.md)");
+  CHECK(error("early_stopper", {{"enable_model_summary", ""}}) ==
+        "early_stopper has no option \"enable_model_summary\"; there are: patience, clipping_threshold. Lightning's "
+        "\"enable_model_summary\" does not exist here; composer::summary(*model, example) "
+        "(docs/reference/old-names.md)");
+  CHECK(error("EarlyStopping", {}) ==
+        "there is no \"EarlyStopping\"; did you mean \"early_stopper\"? There are: early_stopper, lr_monitor");
+  CHECK(error("LRMonitor", {}) ==
+        "there is no \"LRMonitor\"; did you mean \"lr_monitor\"? There are: early_stopper, lr_monitor");
+  CHECK(error("ModelCheckpoint", {}) ==
+        "there is no \"ModelCheckpoint\"; there are: early_stopper, lr_monitor. Lightning's \"ModelCheckpoint\" is "
+        "checkpoint_saver here; or the trainer's own save_folder (docs/reference/old-names.md)");
 }
 
 TEST_CASE("A plug-in made by name is called at the events it listens to, and no others") {
