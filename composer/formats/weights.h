@@ -19,11 +19,11 @@ namespace composer {
 
 struct LoadWeightsOptions {
   std::vector<Rename> rename = {};  // from names in the file to names in the module
-  bool strict = true;    // missing and unexpected tensors are errors; tensors of another shape are errors in any case
-  bool convert = false;  // convert tensors of another dtype; if false they are errors
-  bool allow_unknown = false;  // skip what this version cannot read; see formats::PtOptions
-  // Wildcards for names, after `rename`; * stands for any characters. Matching tensors of the file are not loaded, and
-  // matching tensors of the module keep their values, as a new head does with {"fc.*"}.
+  bool strict = true;               // missing and unexpected tensors are errors; other shapes are errors in any case
+  bool convert = false;             // converts tensors of another dtype; false: they are errors
+  bool allow_unknown = false;       // skips what this version cannot read: unknown classes and dtypes
+  // Wildcards for names, after `rename`. Matching tensors of the file are not loaded; those of the module keep their
+  // values.
   std::vector<std::string> ignore = {};
 };
 

@@ -14,10 +14,8 @@ class Model;
 class Predictor;
 
 struct ExportOptions {
-  // The tensors of the example that the program takes, in this order. Empty: all that the model uses.
-  std::vector<std::string> inputs = {};
-  // Dimensions that may have other sizes than in the example: {{"input_ids", {1}}} for the length of a sequence. The
-  // first, the number of samples, always may, if the model permits it.
+  std::vector<std::string> inputs = {};  // tensors that the program takes, in this order; empty: all that are used
+  // Further dimensions of any size: {{"input_ids", {1}}} for the length of a text; at least 3 in the example.
   std::map<std::string, std::vector<std::int64_t>> dynamic = {};
 };
 

@@ -38,15 +38,14 @@ struct PredictorInfo {
 };
 
 struct SavePredictorOptions {
-  std::shared_ptr<data::Preprocessing> preprocessing = {};
-  // Names of the classes, in the order of the outputs. Empty: Preprocessing::class_names().
-  std::vector<std::string> classes = {};
-  std::map<std::string, std::string> metadata = {};  // anything worth knowing: where the data came from, accuracies
-  // Raw samples. Names, types and shapes of their tensors are noted, and they are predicted once, so that what cannot
-  // work is known now.
+  std::shared_ptr<data::Preprocessing> preprocessing = {};  // saved with all that it has learned
+  std::vector<std::string> classes = {};  // names, in the order of the outputs; empty: those the preprocessing learned
+  std::map<std::string, std::string> metadata = {};  // texts such as an accuracy; read by predictor_info()
+  // Raw samples. The folder notes the names, types and shapes of their tensors. They are predicted once, so what cannot
+  // work is an error now.
   Batch example = {};
-  // Whether a ready model is saved as such. If an algorithm has replaced layers of it, it is no longer what its options
-  // make, which is a ConfigError: set this to false, and give Predictor::load() a factory.
+  // Saves a ready model by its name and options. False: for one with layers that an algorithm replaced; load() then
+  // needs a factory.
   bool by_name = true;
 };
 
@@ -61,14 +60,12 @@ COMPOSER_EXPORT void save_predictor(const std::filesystem::path& folder, Model& 
 COMPOSER_EXPORT PredictorInfo predictor_info(const std::filesystem::path& folder);
 
 struct PredictorOptions {
-  // Applied to all that is predicted. For load(): an object of a class of your own, whose state is then loaded; those
-  // of the library are made by their names.
+  // Applied to all samples. For load(): an object of your own class, whose state is then read.
   std::shared_ptr<data::Preprocessing> preprocessing = {};
-  // For labels(). Empty: load() takes those of the folder; otherwise Preprocessing::class_names().
-  std::vector<std::string> classes = {};
-  at::Device device = at::kCPU;
-  std::int64_t threads = 0;     // of libtorch's operators in each call; 0: those of the calling thread
-  std::int64_t batch_size = 0;  // most samples that are computed at once; 0: all that are given
+  std::vector<std::string> classes = {};  // for labels(); empty: of the folder, or those the preprocessing learned
+  at::Device device = at::kCPU;           // to which the model is moved
+  std::int64_t threads = 0;     // of libtorch's operators in each call; 0: of the calling thread; 1: for many callers
+  std::int64_t batch_size = 0;  // most samples that are computed at once; 0: all. Outputs need a row for each sample
 };
 
 // A trained model without a trainer, in evaluation mode and without gradients. Copies are the same predictor.

@@ -11,23 +11,18 @@ namespace composer {
 // Settings of the process of a training program. They do not change results, except that denormal numbers become 0, and
 // `products` changes the last bits.
 struct ProcessOptions {
-  // Keeps the memory of freed CPU tensors for later ones. The C library returns large blocks to the system, and the
-  // next step waits while they are mapped and cleared again. Not installed under AddressSanitizer, which checks each
-  // block itself.
+  // Keeps the memory of freed CPU tensors for later ones. Not installed under AddressSanitizer.
   bool caching_allocator = true;
   // Requests pages of 2 MiB for tensors of more than 64 KiB, where the system allows it
   // (/sys/kernel/mm/transparent_hugepage/enabled: always or madvise).
   bool huge_pages = true;
-  // Limits the bytes of free memory that are kept, to within a megabyte. Unset: as much as repeated steps need again.
-  // Used and kept memory together then exceed the most that tensors recently used at once by at most an eighth (by a
-  // quarter if tensors live for random times), or by 96 MiB if that is more.
+  // Bytes of free memory that are kept at most, to within a megabyte. Unset: as much as repeated steps need again.
   std::optional<std::size_t> cache_limit = {};
   // Flushes denormal numbers to 0. Numbers below 1e-38 (float) make some kernels a hundred times slower.
   bool flush_denormals = true;
   int threads = 0;  // number of threads of libtorch's operators; 0: unchanged
-  // Lets trainers time libtorch's products of float matrices against this library's kernels at the start of their first
-  // fit and use the faster ones, as trainers with TrainerOptions::tune do (docs/internals/products.md lists the
-  // exceptions). This changes the last bits of results.
+  // Lets trainers without TrainerOptions::tune, too, choose between libtorch's matrix products and ours
+  // (docs/internals/products.md). Changes the last bits of results.
   bool products = false;
 };
 
