@@ -15,10 +15,7 @@ namespace composer::formats {
 class ByteSource;
 
 struct PtOptions {
-  // Whether to skip classes and functions that weights do not need, and tensors of an unknown dtype or class. If false,
-  // they are errors that name them. The classes in MosaicML Composer's checkpoints are always skipped. Code from the
-  // file is never executed.
-  bool allow_unknown = false;
+  bool allow_unknown = false;  // skips classes and functions that weights do not need, and tensors of an unknown dtype
 };
 
 // Describes a tensor of a PtFile.
