@@ -12,7 +12,7 @@ Marks are comments of HTML, which no reader sees:
   <!-- continues -->        above a block: it goes on in the function of the block before
   <!-- in: TYPE -->         above a block that begins with a dot: whose options these are
   <!-- member of: CLASS --> above a block: members of a class derived from CLASS
-  <!-- file: NAME.cpp -->   above a program: its name"""
+  <!-- file: NAME.cpp -->   above a program: its name. On a page that has the file CMakeLists.txt, files are compiled by the test of the page"""
 import argparse
 import pathlib
 import re
@@ -60,9 +60,10 @@ def units():
     for page in PAGES:
         place, name = page.relative_to(ROOT), name_of(page)
         given = re.findall(r"<!-- blocks:\n?(.*?)-->", page.read_text(), re.S)
+        builds_files = "<!-- file: CMakeLists.txt -->" in page.read_text()
         parts, includes, last = [], [], None
         for line, mark, value, code in blocks_of(page):
-            if mark != "file" and compiled.has(code):
+            if builds_files if mark == "file" else compiled.has(code):
                 continue
             if re.search(r"\bint main\(", code):
                 file = value if mark == "file" else f"{page.stem}.cpp"

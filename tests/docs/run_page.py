@@ -2,23 +2,30 @@
 """Follows a page in an empty folder, as a reader would. Marks above its blocks, which are comments of HTML, say what they are:
   <!-- file: NAME -->  a file, which is written
   <!-- run -->         commands, which must succeed, each line by itself
-  <!-- prints -->      what the last commands print: words must be equal and numbers near; a line "..." stands for any lines
-A block of C++ that is a program and has no such mark is built by the tests: the page runs it as ./NAME, the name of the page."""
+  <!-- run: until TEXT -->      the same, and the command that prints a line with this beginning is killed there
+  <!-- run on a new machine --> commands that install: they are left out here; --installation prints them, for scripts/fresh
+  <!-- prints -->      what the last commands print: words must be equal and numbers near; a line "..." stands for any lines;
+                       /home/me/FOLDER is the folder in which the page is followed
+With --prefix, HOME is an empty folder, but for ~/composer, which is the prefix. A block of C++ that is a program and has no such mark is built
+by the tests: the page runs it as ./NAME, the name of the page."""
 import argparse
 import itertools
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("page", type=pathlib.Path)
 parser.add_argument("--programs", type=pathlib.Path, help="the folder with the programs of pages")
 parser.add_argument("--prefix", type=pathlib.Path, help="where libcomposer is installed, for pages that run CMake")
 parser.add_argument("--bin", type=pathlib.Path, help="the folder with the program composer")
+parser.add_argument("--installation", action="store_true", help="print the commands for a new machine, and do nothing")
 parser.add_argument("--keep", type=pathlib.Path, help="follow the page in this folder, and keep it")
 options = parser.parse_args()
 
@@ -44,8 +51,10 @@ def alike(line, shown):
     return all(near(a, b) for a, b in zip(NUMBER.findall(line), NUMBER.findall(shown)))
 
 
-def differs(said, shown):
+def differs(said, shown, folder):
     """The first line that the page shows and the program did not print."""
+    said = re.sub(rf"{re.escape(str(folder))}\b", "/home/me", said)
+    shown = re.sub(r"/home/me/\w+", "/home/me", shown)
     lines, at, skips = said.splitlines(), 0, False
     for line in shown.splitlines():
         if line.strip() == "...":
@@ -58,12 +67,32 @@ def differs(said, shown):
     return None if skips or at == len(lines) else "(the end of the output)"
 
 
-def follow(folder):
+def run(command, folder, environment, until):
+    """What it prints. With `until`, it is killed when a line begins so."""
+    process = subprocess.Popen(["bash", "-c", command], cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    limit = threading.Timer(500, os.killpg, (process.pid, signal.SIGKILL))
+    limit.daemon = True
+    limit.start()
+    said, killed = "", False
+    for line in process.stdout:
+        said += line
+        if until and " ".join(line.split()).startswith(until):
+            os.killpg(process.pid, signal.SIGKILL)
+            killed = True
+    limit.cancel()
+    if process.wait() and not killed:
+        sys.exit(f"{options.page}: exit status {process.returncode} of: {command}\n{said[-4000:]}")
+    return said, killed
+
+
+def follow(folder, home):
     environment = dict(os.environ, OMP_WAIT_POLICY="passive")
     if options.bin:
         environment["PATH"] = f"{options.bin}:{environment['PATH']}"
     if options.prefix:
-        environment["CMAKE_PREFIX_PATH"] = str(options.prefix)
+        environment |= {"CMAKE_PREFIX_PATH": str(options.prefix), "HOME": str(home)}
+        (home / "composer").symlink_to(options.prefix)
     if options.programs:
         text = options.page.read_text()
         for name in {options.page.stem, *re.findall(r"<!-- file: (\w+)\.cpp -->", text)}:
@@ -76,24 +105,26 @@ def follow(folder):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         elif kind == "run":
-            said = ""
+            said, killed = "", False
+            until = (value or "").removeprefix("until ")
             for command in text.replace("\\\n", "").splitlines():
                 steps += 1
-                done = subprocess.run(["bash", "-c", command.removeprefix("$ ")], cwd=folder, env=environment, text=True, timeout=500,
-                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-                said += done.stdout
-                if done.returncode:
-                    sys.exit(f"{options.page}: exit status {done.returncode} of: {command}\n{done.stdout[-4000:]}")
-        elif (line := differs(said, text)) is not None:
+                printed, ended = run(command.removeprefix("$ "), folder, environment, until)
+                said, killed = said + printed, killed or ended
+            if until and not killed:
+                sys.exit(f"{options.page}: no command printed a line that begins with {until}:\n{said[-4000:]}")
+        elif (line := differs(said, text, folder)) is not None:
             sys.exit(f"{options.page}: shows the line\n{line}\nand the commands printed:\n{said[-4000:]}")
     if not steps:
         sys.exit(f"{options.page}: has no commands with the mark <!-- run -->")
     print(f"{options.page.name}: {steps} commands, as the page says")
 
 
-if options.keep:
-    options.keep.mkdir(parents=True, exist_ok=True)
-    follow(options.keep)
+if options.installation:
+    for found in re.finditer(r"<!-- run on a new machine -->\n+```\w*\n(.*?)^```", options.page.read_text(), re.S | re.M):
+        print(found[1].replace("\\\n", ""), end="")
 else:
-    with tempfile.TemporaryDirectory() as name:
-        follow(pathlib.Path(name))
+    with tempfile.TemporaryDirectory() as new, tempfile.TemporaryDirectory() as home:
+        folder = options.keep or pathlib.Path(new)
+        folder.mkdir(parents=True, exist_ok=True)
+        follow(folder.resolve(), pathlib.Path(home))
