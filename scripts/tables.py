@@ -17,7 +17,7 @@ BLOCKS = {"TrainerOptions", "FitOptions", "EvalOptions", "PredictOptions"}  # sh
 def installed():
     """The headers that a user may include, with what each contains."""
     listed = re.findall(r"[\w/]+\.h", (COMPOSER / "CMakeLists.txt").read_text() + "".join(
-        f"{path.parent.name}/{name}\n" for path in sorted(COMPOSER.glob("*/CMakeLists.txt"))
+        f"{path.parent.relative_to(COMPOSER)}/{name}\n" for path in sorted(COMPOSER.rglob("*/CMakeLists.txt"))
         for name in re.findall(r"[\w/]+\.h\b", path.read_text())))
     names = sorted({name for name in listed if (COMPOSER / name).is_file()})
     return {name: (COMPOSER / name).read_text() for name in names}
@@ -70,7 +70,7 @@ def structs():
     """The header, the base and the fields of each struct of options."""
     found = {}
     for header, text in installed().items():
-        for name, base, body in re.findall(r"^struct (?:COMPOSER_EXPORT )?(\w*Options)(?: : (\w+))? \{\n(.*?)^\};", text, re.S | re.M):
+        for name, base, body in re.findall(r"^struct (?:COMPOSER_EXPORT )?(\w*Options)(?: : (\w+))? \{ *(?://[^\n]*)?\n(.*?)^\};", text, re.S | re.M):
             found[name] = header, base, list(fields_of(body))
     return found
 
