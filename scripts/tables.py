@@ -79,11 +79,16 @@ def cell(text):
     return text.replace("|", "\\|")
 
 
+def prose(text):
+    """`<` would begin a tag of HTML, but in code."""
+    return cell("`".join(part if i % 2 else part.replace("<", "&lt;") for i, part in enumerate(text.split("`"))))
+
+
 def table(name, known):
     _, base, fields = known[name]
     if base in known:
         fields = known[base][2] + fields
-    rows = [f"| `{field}` | {f'`{cell(value)}`' if value else ''} | {cell(comment)} |" for field, value, comment in fields]
+    rows = [f"| `{field}` | {f'`{cell(value)}`' if value else ''} | {prose(comment)} |" for field, value, comment in fields]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
 

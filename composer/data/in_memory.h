@@ -17,25 +17,24 @@ struct Normalize {
 };
 
 struct InMemoryOptions {
-  std::int64_t batch_size = 0;             // required
-  bool shuffle = true;                     // a new order in each epoch, which depends only on (seed, epoch)
-  std::optional<std::uint64_t> seed = {};  // unset: the trainer's seed; 17 in evaluation and without a trainer
-  bool drop_last = false;                  // omit an epoch's last batch if it is smaller
-  at::Tensor weights = {};                 // [N] if given: samples are drawn with replacement, in these proportions
-  std::int64_t samples_per_epoch = 0;      // number of samples that are drawn by weights; 0: N
+  std::int64_t batch_size = 0;  // required: number of samples in a batch, >= 1
+  bool shuffle = true;          // a new order in each epoch, which depends only on (seed, epoch)
+  // Seed of the order and of random transforms. Unset: the trainer's, or 17 in evaluation and without a trainer.
+  std::optional<std::uint64_t> seed = {};
+  bool drop_last = false;   // omits an epoch's last batch if it is smaller
+  at::Tensor weights = {};  // [N]: draws samples with replacement, in proportion to these; undefined: each once
+  std::int64_t samples_per_epoch = 0;  // with weights: number of samples that an epoch draws; 0: N
 
-  // Applied to the tensor `image` while its batch is assembled, in the order crop_padding, flip, normalize, cutout. The
-  // random choices for a sample depend only on (seed, epoch, sample).
+  // The tensor [N, C, H, W] that the following options transform, in the order crop, flip, normalize, cutout.
   std::string image = "input";
-  std::optional<Normalize> normalize = {};  // converts uint8 pixels to float32
-  bool flip = false;                        // mirror half of the images
+  std::optional<Normalize> normalize = {};  // converts uint8 pixels to float32: (pixel / 255 - mean) / stddev
+  bool flip = false;                        // mirrors half of the images
   std::int64_t crop_padding = 0;  // pixels of padding with 0 on each side, before a random crop to the old size
-  std::int64_t cutout = 0;        // side of a square that is set to 0, at a random centre; 0: none
-  bool channels_last = false;     // channels innermost in memory; the shape remains [N, C, H, W]
+  std::int64_t cutout = 0;        // side in pixels of a square at a random centre that is set to 0; 0: none
+  bool channels_last = false;     // channels innermost in memory, as convolutions prefer; the shape stays
 
-  std::int64_t prefetch =
-      0;                    // number of batches prepared ahead on a background thread (docs/reference/data.md); 0: none
-  bool pin_memory = false;  // page-locked batches, so that copies to a GPU do not block the host; requires CUDA
+  std::int64_t prefetch = 0;  // number of batches that a background thread prepares ahead; 0: none
+  bool pin_memory = false;    // batches in page-locked memory, so that copies to a GPU do not block; requires CUDA
 };
 
 // Returns a loader over tensors in memory, in the given order or shuffled. Shares the tensors, except for one copy if

@@ -24,19 +24,20 @@ class COMPOSER_EXPORT Sample : public Tensors {
 };
 
 struct MapStyleOptions {
-  std::int64_t batch_size = 0;             // required
-  bool shuffle = true;                     // a new order in each epoch, which depends only on (seed, epoch)
-  std::optional<std::uint64_t> seed = {};  // unset: the trainer's seed; 17 in evaluation and without a trainer
-  bool drop_last = false;                  // omit an epoch's last batch if it is smaller
-  at::Tensor weights = {};                 // [N] if given: samples are drawn with replacement, in these proportions
-  std::int64_t samples_per_epoch = 0;      // number of samples that are drawn by weights; 0: N
-  std::int64_t num_workers = 0;            // background threads that make batches; 0: next() makes them
-  std::int64_t prefetch_factor = 2;        // number of batches per worker that are ready or being made
-  std::function<Batch(std::vector<Sample>)> collate = {};  // unset: stack the tensors of each name
-  bool pin_memory = false;  // page-locked batches, so that copies to a GPU do not block the host; requires CUDA
-  // [samples]: lengths of the samples; those of like length share a batch. Undefined: the order does not depend on them
-  at::Tensor lengths = {};
-  std::int64_t bucket_batches = 100;  // batches that are sorted by length together; more: less padding, less random
+  std::int64_t batch_size = 0;  // required: number of samples in a batch, >= 1
+  bool shuffle = true;          // a new order in each epoch, which depends only on (seed, epoch)
+  // Seed of the order and of get()'s random numbers. Unset: the trainer's, or 17 in evaluation and without a trainer.
+  std::optional<std::uint64_t> seed = {};
+  bool drop_last = false;   // omits an epoch's last batch if it is smaller
+  at::Tensor weights = {};  // [N]: draws samples with replacement, in proportion to these; undefined: each once
+  std::int64_t samples_per_epoch = 0;  // with weights: number of samples that an epoch draws; 0: N
+  std::int64_t num_workers = 0;        // number of background threads that make batches; 0: next() makes them
+  std::int64_t prefetch_factor = 2;    // number of batches per worker that are ready or being made; limits memory
+  // Makes a batch of its samples. Unset: stacks the tensors of each name, which must have one shape and dtype.
+  std::function<Batch(std::vector<Sample>)> collate = {};
+  bool pin_memory = false;  // batches in page-locked memory, so that copies to a GPU do not block; requires CUDA
+  at::Tensor lengths = {};  // [N]: lengths of the samples; batches are then made of samples of like length
+  std::int64_t bucket_batches = 100;  // number of batches sorted by length together; more: less padding, less random
 };
 
 // Samples by index. With workers, `get` and `collate` are called from several threads at once.

@@ -17,13 +17,13 @@ namespace composer::data {
 
 // At most one of stratify, groups and (time, series) may be given.
 struct SplitOptions {
-  std::uint64_t seed = 17;  // of the random choice of rows
-  bool shuffle = true;      // false: the first rows are the first part. No effect with time or series
-  RowValues stratify = {};  // classes: each is divided like the whole
-  RowValues groups = {};    // rows of one group, such as a patient, are in one part
-  RowValues time = {};      // the oldest rows are the first part, and no moment is in two parts
-  RowValues series = {};    // each series is divided by time, or in the order of its rows if no time is given
-  std::int64_t gap = 0;     // with time or series: rows left out at the end of each part that another one follows
+  std::uint64_t seed = 17;  // seed of the random choice of rows
+  bool shuffle = true;      // false: the first rows are the first part; no effect with time or series
+  RowValues stratify = {};  // a class for each row: each class is divided like the whole
+  RowValues groups = {};    // rows with equal values, such as those of one patient, stay in one part
+  RowValues time = {};      // the oldest rows are the first part; rows of one moment stay in one part
+  RowValues series = {};    // divides each series by time, or in the order of its rows if time is unset
+  std::int64_t gap = 0;  // with time or series: number of rows left out at the end of each part except the last; >= 0
 };
 
 // The rows of each part: int64 [n], ascending. Each row is in exactly one part, but for those that `gap` leaves out.

@@ -13,20 +13,21 @@
 namespace composer::data {
 
 struct CsvOptions {
-  std::string separator = {};           // one character; empty: a tab in files named .tsv and .tab, a comma in others
-  bool header = true;                   // the first record has the names of the columns; if not, they are "0", "1", ...
-  std::vector<std::string> names = {};  // names of all columns, instead of those
-  std::vector<std::string> columns = {};         // those that are read, in this order; empty: all
-  std::map<std::string, ColumnType> types = {};  // of columns whose type is not to be found in their cells
-  std::vector<std::string> missing = {};         // texts of missing cells, besides the following ones
-  // "", NA, N/A, n/a, #N/A, <NA>, NaN, nan, null, NULL and None are missing cells.
+  // The character between cells. Empty: a tab in files named .tsv and .tab, a comma in others.
+  std::string separator = {};
+  bool header = true;  // the first record has the names of the columns; false: they are called "0", "1" and so on
+  std::vector<std::string> names = {};           // names of all columns, instead of those in the file
+  std::vector<std::string> columns = {};         // columns to read, in this order; empty: all
+  std::map<std::string, ColumnType> types = {};  // types of columns, by name; those of others are detected
+  std::vector<std::string> missing = {};         // more texts that stand for a missing cell, such as {"?", "-999"}
+  // Empty cells, NA, N/A, n/a, #N/A, <NA>, NaN, nan, null, NULL and None are missing.
   bool keep_default_missing = true;
-  bool quoted_missing = false;  // in a column of texts, also a quoted cell is missing that has such a text
-  std::string quote = "\"";     // around cells that contain a separator, a quote or a line's end; empty: none
-  std::string comment = {};     // one character; lines that begin with it are left out
-  bool decimal_comma = false;   // numbers such as 1,5
-  std::int64_t skip_lines = 0;  // lines before the header that are left out
-  std::optional<std::int64_t> max_rows = {};  // so many rows are read; unset: all
+  bool quoted_missing = false;  // such a text is also missing if it stands in quotes in a column of texts
+  std::string quote = "\"";     // surrounds cells that contain a separator, a quote or the end of a line; empty: none
+  std::string comment = {};     // a character; lines that begin with it are skipped
+  bool decimal_comma = false;   // numbers are written as 1,5; needs another separator than the comma
+  std::int64_t skip_lines = 0;  // number of lines to skip before the header
+  std::optional<std::int64_t> max_rows = {};  // the most rows to read; unset: all
 };
 
 // Reads a file of separated values (RFC 4180; gzip-compressed if the name ends in .gz), which must be UTF-8, on

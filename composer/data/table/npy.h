@@ -9,9 +9,8 @@
 namespace composer::data {
 
 struct NpyOptions {
-  // Maps the file into memory instead of reading it: its bytes are read when they are used, and not all of them need to
-  // fit into memory. Writing into the tensor does not change the file. A file that becomes shorter meanwhile ends the
-  // process.
+  // Reads bytes when they are used, so that the file may be larger than the memory. Writing into the tensor does not
+  // change the file. If another program shortens the file meanwhile, the system ends the process.
   bool memory_map = false;
 };
 

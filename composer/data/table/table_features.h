@@ -23,17 +23,22 @@ enum class Encoding : std::uint8_t { ONE_HOT, INDEX };
 enum class Imputation : std::uint8_t { MEAN, MEDIAN, CONSTANT, ERROR };
 
 struct TableFeaturesOptions {
-  std::vector<std::string> target = {};       // the columns that are predicted
-  std::vector<std::string> columns = {};      // those of the input; empty: all others
-  std::vector<std::string> ignore = {};       // columns that are left out
-  std::vector<std::string> categorical = {};  // columns of numbers that are categories, as all columns of texts are
+  std::vector<std::string> target = {};   // the columns to predict
+  std::vector<std::string> columns = {};  // the columns of the input; empty: all except target and ignore
+  std::vector<std::string> ignore = {};   // columns that are not used, such as an identifier
+  // Columns of numbers that are categories, also targets. Columns of texts always are.
+  std::vector<std::string> categorical = {};
+  // Numbers get mean 0 and standard deviation 1. MIN_MAX: the range from 0 to 1; NONE: they stay as they are.
   Scaling numeric = Scaling::STANDARDIZE;
+  // Each category is a column of zeros and ones in "input". INDEX: an index in "category", for an embedding.
   Encoding categories = Encoding::ONE_HOT;
+  // Replaces a missing number, before scaling, by the mean of the known ones, or by MEDIAN or CONSTANT. ERROR: throws.
   Imputation missing = Imputation::MEAN;
-  double constant = 0;                 // for Imputation::CONSTANT
-  bool missing_indicator = false;      // one more number for each column that has missing cells: 1 where they are
-  bool scale_target = false;           // standardize targets that are numbers; inverse_target() undoes it
-  std::int64_t max_categories = 1000;  // a column of more is an error, because it is probably none of categories
+  double constant = 0;  // for Imputation::CONSTANT
+  // Adds an input for each column with missing cells in the training data: 1 where a cell is missing.
+  bool missing_indicator = false;
+  bool scale_target = false;           // standardizes targets that are numbers; inverse_target() undoes it
+  std::int64_t max_categories = 1000;  // more categories in a column are an error: it is probably not categorical
 };
 
 // Turns the columns of a table into tensors for a model:
