@@ -19,19 +19,19 @@
 namespace composer::data {
 
 struct WindowOptions {
-  std::int64_t length = 0;                        // required: number of rows of an input
-  std::int64_t horizon = 0;                       // number of rows of its target, which follow it; 0: no target
-  std::int64_t gap = 0;                           // number of rows between an input and its target
-  std::int64_t stride = 1;                        // number of rows from one window of a series to the next
-  std::string input = "input";                    // the tensor [T, F] or [T] of the inputs
-  std::string target = {};                        // the tensor [T, K] or [T] of the targets; empty: that of the inputs
-  std::vector<std::int64_t> target_columns = {};  // columns of that tensor; empty: all
-  RowValues series = {};                          // which series each row belongs to; none: all rows are one
-  RowValues time = {};                            // orders the rows of a series; none: they are in order
+  std::int64_t length = 0;      // required: number of rows of an input
+  std::int64_t horizon = 0;     // number of rows of its target, which follow it; 0: no target
+  std::int64_t gap = 0;         // number of rows between an input and its target
+  std::int64_t stride = 1;      // number of rows from one window of a series to the next
+  std::string input = "input";  // the tensor [T, F] or [T] that inputs are taken from
+  std::string target = {};      // the tensor [T, K] or [T] that targets are taken from; empty: that of the inputs
+  std::vector<std::int64_t> target_columns = {};  // columns of that tensor that are predicted; empty: all
+  RowValues series = {};  // which series each row belongs to: a tensor, or its name; none: all rows are one
+  RowValues time = {};    // orders the rows of a series: a tensor, or its name; none: they are in order
 };
 
 struct WindowSplitOptions {
-  std::int64_t gap = 0;  // number of rows of each series left out at the end of each part but the last
+  std::int64_t gap = 0;  // rows of each series left out of windows at the end of each part but the last
   bool history = false;  // whether inputs of a part may begin in rows of earlier parts; targets never do
 };
 

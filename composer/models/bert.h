@@ -7,17 +7,17 @@
 
 namespace composer::models {
 
-struct BertOptions {  // the defaults are those of BERT base, uncased
-  std::int64_t num_classes = 2;
-  std::int64_t vocabulary = 30522;
-  std::int64_t sequence_length = 512;  // maximum number of tokens
-  std::int64_t token_types = 2;
-  std::int64_t width = 768;  // a multiple of heads
-  std::int64_t depth = 12;   // number of blocks
-  std::int64_t heads = 12;
-  std::int64_t mlp_width = 0;      // 0: four times the width
-  double dropout = 0.1;            // in [0, 1)
-  double attention_dropout = 0.1;  // in [0, 1)
+struct BertOptions {                   // the defaults are those of BERT base, uncased
+  std::int64_t num_classes = 2;        // outputs
+  std::int64_t vocabulary = 30522;     // number of tokens
+  std::int64_t sequence_length = 512;  // maximum number of tokens of a text
+  std::int64_t token_types = 2;        // number of types of tokens
+  std::int64_t width = 768;            // a multiple of heads
+  std::int64_t depth = 12;             // blocks
+  std::int64_t heads = 12;             // of attention
+  std::int64_t mlp_width = 0;          // 0: four times the width
+  double dropout = 0.1;                // probability, in [0, 1)
+  double attention_dropout = 0.1;      // of the probabilities of attention, in [0, 1)
 };
 
 // A text classifier (Devlin et al. 2019, arXiv:1810.04805): token, position and type embeddings, `depth` post-norm

@@ -17,19 +17,17 @@
 namespace composer::models {
 
 struct ClassifierOptions {
-  std::int64_t num_classes = 0;               // required unless both train_metrics and val_metrics are given
-  std::optional<Metrics> train_metrics = {};  // default: MulticlassAccuracy
-  std::optional<Metrics> val_metrics = {};    // default: CrossEntropy, MulticlassAccuracy
-  // Loss of (logits, targets), a mean over the batch; unset: soft_cross_entropy.
+  std::int64_t num_classes = 0;               // required, unless both train_metrics and val_metrics are given
+  std::optional<Metrics> train_metrics = {};  // unset: MulticlassAccuracy
+  std::optional<Metrics> val_metrics = {};    // unset: CrossEntropy and MulticlassAccuracy
+  // loss of (logits, targets), a mean over the batch; unset: soft_cross_entropy
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& target)> loss_fn = {};
-  // The divisor of that mean. Unset: with a loss_fn the number of samples, otherwise the number of targets that are not
-  // -100 (target_weight). In a derived class that overrides loss(), a loss_weight without a loss_fn describes that
-  // loss().
+  // divisor of that mean; unset: the number of samples if there is a loss_fn, otherwise the number of targets that are
+  // not -100. In a derived class that overrides loss(), a loss_weight without a loss_fn describes that loss()
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
-  std::string input = "input", target = "target";  // names of the tensors in the batch
-  StateDict hyperparameters = {};                  // what Model::local_hparams() returns
-  // Of a ready model: its name, by which models::make() makes it again, with the hyperparameters as options.
-  std::string ready = {};
+  std::string input = "input", target = "target";  // name of the tensor in the batch
+  StateDict hyperparameters = {};                  // returned by local_hparams()
+  std::string ready = {};  // name of a ready model, which models::make() makes again with these hyperparameters
 };
 
 // Makes a trainable model of any torch module with `at::Tensor forward(at::Tensor)` that returns logits [N, C, ...],

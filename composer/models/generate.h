@@ -22,19 +22,19 @@ namespace composer::models {
 using TokenList = std::vector<std::int64_t>;
 
 struct GenerateOptions {
-  std::int64_t max_new_tokens = 32;  // >= 1
-  // 0: takes the likeliest token. > 0: draws a token from the probabilities of logits / temperature.
+  std::int64_t max_new_tokens = 32;  // >= 1; for each prompt
+  // 0: takes the likeliest token; > 0: draws a token from the probabilities of logits / temperature
   double temperature = 0;
-  std::int64_t top_k = 0;   // >= 0; draws from the top_k likeliest tokens; 0: from all
-  double top_p = 1;         // 0 to 1; draws from the likeliest tokens that together have this probability; 1: from all
-  std::uint64_t seed = 17;  // of what is drawn, which depends on the number of the prompt and of the token besides
-  TokenList stop_tokens = {};  // end a text, and are not part of it
-  // >= 0; maximum number of tokens that the model takes, the last ones of a text; 0: what the model says, or no limit.
-  // An IncrementalDecoder takes no more than it says.
+  std::int64_t top_k = 0;  // >= 0; draws from the top_k likeliest tokens; 0: from all
+  double top_p = 1;        // 0 to 1; draws from the likeliest of those that together have this probability; 1: from all
+  std::uint64_t seed = 17;     // a draw depends on it and on the numbers of the prompt and of the token
+  TokenList stop_tokens = {};  // end a text, of which they are not a part
+  // >= 0; maximum number of tokens that the model takes, the last of a text; 0: its sequence_length if it is a gpt, or
+  // max_tokens() of an IncrementalDecoder, which are limits in any case; for other models no limit
   std::int64_t context = 0;
-  bool cache = true;                // keep keys and values, if the model can (IncrementalDecoder)
+  bool cache = true;                // keep the keys and values of earlier tokens, if the model can
   std::string input = "input_ids";  // name of the tokens in the model's batch
-  // Called with each new token, and the number of its prompt.
+  // called with the number of the prompt and each new token, to show a text while it grows
   std::function<void(std::int64_t prompt, std::int64_t token)> on_token = {};
 };
 

@@ -7,14 +7,14 @@
 
 namespace composer::models {
 
-struct GptOptions {  // the defaults are those of the smallest GPT-2
-  std::int64_t vocabulary = 50257;
-  std::int64_t sequence_length = 1024;  // maximum number of tokens
+struct GptOptions {                     // the defaults are those of the smallest GPT-2
+  std::int64_t vocabulary = 50257;      // number of tokens
+  std::int64_t sequence_length = 1024;  // maximum number of tokens of a text
   std::int64_t width = 768;             // a multiple of heads
-  std::int64_t depth = 12;              // number of blocks
-  std::int64_t heads = 12;
-  bool tied = true;            // the head shares the weights of the token embedding
-  double label_smoothing = 0;  // 0 to 1: fraction of each target spread evenly over all tokens in the loss
+  std::int64_t depth = 12;              // blocks
+  std::int64_t heads = 12;              // of attention
+  bool tied = true;                     // the head shares the weights of the token embedding
+  double label_smoothing = 0;           // 0 to 1: fraction of each target spread evenly over all tokens in the loss
 };
 
 // A language model that predicts each next token (Radford et al. 2019): pre-norm blocks of causal attention and an MLP

@@ -12,8 +12,8 @@ namespace composer::models {
 
 struct LanguageModelOptions {
   double label_smoothing = 0;  // 0 to 1: fraction of each target spread evenly over all tokens in the loss
-  std::string input = "input_ids", target = "target";  // names of the tensors in the batch
-  StateDict hyperparameters = {};                      // what Model::local_hparams() returns
+  std::string input = "input_ids", target = "target";  // name of the tensor in the batch
+  StateDict hyperparameters = {};                      // returned by local_hparams()
 };
 
 // The options of a Classifier whose loss is the mean over the tokens of a microbatch, with LanguageCrossEntropy and, in

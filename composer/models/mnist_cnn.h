@@ -8,7 +8,7 @@
 namespace composer::models {
 
 struct MnistCnnOptions {
-  std::int64_t num_classes = 10;
+  std::int64_t num_classes = 10;           // outputs
   double dropout1 = 0.25, dropout2 = 0.5;  // after pooling, and before the last layer; each in [0, 1)
 };
 

@@ -18,15 +18,15 @@
 namespace composer::models {
 
 struct RegressorOptions {
-  std::optional<Metrics> train_metrics = {};  // default: MeanSquaredError
-  std::optional<Metrics> val_metrics = {};    // default: MeanSquaredError, MeanAbsoluteError
-  // Loss of (outputs, targets), a mean over the batch; unset: the mean squared error.
+  std::optional<Metrics> train_metrics = {};  // unset: MeanSquaredError
+  std::optional<Metrics> val_metrics = {};    // unset: MeanSquaredError and MeanAbsoluteError
+  // loss of (outputs, targets), a mean over the batch; unset: the mean squared error
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss_fn = {};
-  // The divisor of that mean. Unset: with a loss_fn the number of samples, otherwise the number of elements of the
-  // targets. In a derived class that overrides loss(), a loss_weight without a loss_fn describes that loss().
+  // divisor of that mean; unset: the number of samples if there is a loss_fn, otherwise the number of elements of the
+  // targets. In a derived class that overrides loss(), a loss_weight without a loss_fn describes that loss()
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
-  std::string input = "input", target = "target";  // names of the tensors in the batch
-  StateDict hyperparameters = {};                  // what Model::local_hparams() returns
+  std::string input = "input", target = "target";  // name of the tensor in the batch
+  StateDict hyperparameters = {};                  // returned by local_hparams()
 };
 
 // Like Classifier, for a module that returns numbers of the targets' shape. Other shapes are a DataError: libtorch

@@ -8,10 +8,10 @@
 namespace composer::models {
 
 struct ResNetOptions {
-  std::int64_t depth = 18;  // 18, 34, 50, 101 or 152
-  std::int64_t num_classes = 1000;
-  std::int64_t in_channels = 3;
-  bool small_images = false;  // start with a 3x3 convolution without pooling, for images of about 32x32 pixels
+  std::int64_t depth = 18;          // 18, 34, 50, 101 or 152
+  std::int64_t num_classes = 1000;  // outputs
+  std::int64_t in_channels = 3;     // channels of the images
+  bool small_images = false;        // start with a 3x3 convolution without pooling, for images of about 32x32 pixels
 };
 
 // The residual net for photographs (He et al. 2016): conv1 (7x7, stride 2), max-pool, four stages, the mean over the

@@ -8,9 +8,9 @@
 namespace composer::models {
 
 struct ResNet9Options {
-  std::int64_t num_classes = 10;
-  std::int64_t in_channels = 3;
-  std::int64_t width = 64;  // channels of the first convolution; the last have four times as many
+  std::int64_t num_classes = 10;  // outputs
+  std::int64_t in_channels = 3;   // channels of the images
+  std::int64_t width = 64;        // channels of the first convolution; the last have four times as many
 };
 
 // A shallow residual net for images of about 32x32 pixels, which trains fast: four convolutions with batch norm, three

@@ -8,16 +8,16 @@
 namespace composer::models {
 
 struct VitOptions {
-  std::int64_t image_size = 32;  // height and width in pixels, a multiple of patch_size
-  std::int64_t patch_size = 4;
-  std::int64_t num_classes = 10;
-  std::int64_t in_channels = 3;
-  std::int64_t width = 192;  // a multiple of heads
-  std::int64_t depth = 6;
-  std::int64_t heads = 3;
-  std::int64_t mlp_width = 0;  // 0: four times the width
-  double dropout = 0;          // after the position embedding and in the feed-forward layers; in [0, 1)
-  double attention_dropout = 0;
+  std::int64_t image_size = 32;   // height and width in pixels, a multiple of patch_size
+  std::int64_t patch_size = 4;    // height and width in pixels
+  std::int64_t num_classes = 10;  // outputs
+  std::int64_t in_channels = 3;   // channels of the images
+  std::int64_t width = 192;       // a multiple of heads
+  std::int64_t depth = 6;         // blocks
+  std::int64_t heads = 3;         // of attention
+  std::int64_t mlp_width = 0;     // 0: four times the width
+  double dropout = 0;             // probability after the position embedding and in the feed-forward layers; in [0, 1)
+  double attention_dropout = 0;   // of the probabilities of attention, in [0, 1)
 };
 
 // The vision transformer (Dosovitskiy et al. 2021, arXiv:2010.11929): patches, a class token and learned positions,

@@ -14,17 +14,17 @@ namespace composer::optim {
 //   u = g / sqrt(v), divided by max(1, rms(u) / clip_threshold);  p = (1 - lr * weight_decay) * p - rate * u.
 // As in PyTorch, the rms of p is that before its decay.
 struct AdafactorOptions {
-  double lr = 1e-2;
-  bool scale_parameter = true;  // rate = lr * max(eps2, rms(p)); if false, rate = lr
-  bool relative_step = false;   // lr is at most 1 / sqrt(t) (section 8, where lr is 1e-2)
-  double eps1 = 1e-30;          // > 0
-  double eps2 = 1e-3;
-  double clip_threshold = 1;  // > 0
-  double decay = 0.8;         // > 0
-  double weight_decay = 0;
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
-  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+  double lr = 1e-2;                         // learning rate, >= 0
+  bool scale_parameter = true;              // the rate is lr * max(eps2, rms of the parameter); false: lr
+  bool relative_step = false;               // lr is at most 1 / sqrt(t) (section 8 of the paper, where lr is 1e-2)
+  double eps1 = 1e-30;                      // > 0; added to squares of gradients
+  double eps2 = 1e-3;                       // >= 0; least rms of a parameter in the rate
+  double clip_threshold = 1;                // > 0; largest rms of an update
+  double decay = 0.8;                       // > 0; the mean of squares decays by 1 - t^-decay
+  double weight_decay = 0;                  // >= 0; multiplied by the learning rate
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer
 adafactor(AdafactorOptions options = {});  // does not match? AdafactorOptions{...} tells why

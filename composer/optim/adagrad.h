@@ -8,14 +8,14 @@
 namespace composer::optim {
 
 struct AdagradOptions {
-  double lr = 1e-2;
-  double lr_decay = 0;                   // the rate at step t is lr / (1 + (t - 1) * lr_decay)
-  double weight_decay = 0;               // added to the gradient (L2)
-  double initial_accumulator_value = 0;  // initial sum of squares
-  double eps = 1e-10;
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
-  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+  double lr = 1e-2;                         // learning rate, >= 0
+  double lr_decay = 0;                      // >= 0; the rate at step t is lr / (1 + (t - 1) * lr_decay)
+  double weight_decay = 0;                  // >= 0; added to the gradient (L2)
+  double initial_accumulator_value = 0;     // >= 0; initial sum of squares
+  double eps = 1e-10;                       // >= 0; added to the denominator
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer adagrad(AdagradOptions options = {});  // does not match? AdagradOptions{...} tells why
 

@@ -14,41 +14,44 @@ struct AdamCorrections {  // for the last step count, which most parameters shar
 };
 }  // namespace detail
 
-struct AdamOptions {  // arXiv:1412.6980
-  double lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;  // added to the gradient (L2)
-  bool amsgrad = false;
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
-  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+struct AdamOptions {                        // arXiv:1412.6980
+  double lr = 1e-3;                         // learning rate, >= 0
+  double beta1 = 0.9;                       // in [0, 1); decay of the mean of gradients
+  double beta2 = 0.999;                     // in [0, 1); decay of the mean of their squares
+  double eps = 1e-8;                        // >= 0; added to the denominator
+  double weight_decay = 0;                  // >= 0; added to the gradient (L2)
+  bool amsgrad = false;                     // divide by the largest mean of squares so far
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer adam(AdamOptions options = {});  // does not match? AdamOptions{...} tells why
 
 struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 1e-2;  // multiplied by the learning rate (arXiv:1711.05101, as in PyTorch)
-  bool amsgrad = false;
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;
-  bool step_in_backward = false;
+  double lr = 1e-3;                         // learning rate, >= 0
+  double beta1 = 0.9;                       // in [0, 1); decay of the mean of gradients
+  double beta2 = 0.999;                     // in [0, 1); decay of the mean of their squares
+  double eps = 1e-8;                        // >= 0; added to the denominator
+  double weight_decay = 1e-2;               // >= 0; multiplied by the learning rate
+  bool amsgrad = false;                     // divide by the largest mean of squares so far
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer adamw(AdamWOptions options = {});  // does not match? AdamWOptions{...} tells why
 
 // Like AdamW, but the decay does not depend on the initial learning rate: p *= 1 - lr / initial lr * weight_decay. This
 // form and its defaults are Composer's.
 struct DecoupledAdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.95;
-  double eps = 1e-8;
-  double weight_decay = 1e-5;
-  bool amsgrad = false;
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;
-  bool step_in_backward = false;
+  double lr = 1e-3;                         // learning rate, >= 0
+  double beta1 = 0.9;                       // in [0, 1); decay of the mean of gradients
+  double beta2 = 0.95;                      // in [0, 1); decay of the mean of their squares
+  double eps = 1e-8;                        // >= 0; added to the denominator
+  double weight_decay = 1e-5;               // >= 0; multiplied by lr / initial lr
+  bool amsgrad = false;                     // divide by the largest mean of squares so far
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer
 decoupled_adamw(DecoupledAdamWOptions options = {});  // does not match? DecoupledAdamWOptions{...} tells why

@@ -11,13 +11,14 @@ namespace composer::optim {
 // r = m / (sqrt(v) + eps) + weight_decay * p;  p -= lr * |p| / |r| * r. The norms are those of the whole tensor, and
 // their ratio is 1 if either is 0.
 struct LambOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999;
-  double eps = 1e-6;
-  double weight_decay = 0;
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
-  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+  double lr = 1e-3;                         // learning rate, >= 0
+  double beta1 = 0.9;                       // in [0, 1); decay of the mean of gradients
+  double beta2 = 0.999;                     // in [0, 1); decay of the mean of their squares
+  double eps = 1e-6;                        // >= 0; added to the denominator
+  double weight_decay = 0;                  // >= 0; added to the step before its norm is taken
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer lamb(LambOptions options = {});  // does not match? LambOptions{...} tells why
 

@@ -11,12 +11,13 @@ namespace composer::optim {
 // m = beta2 * m + (1 - beta2) * g. Use a learning rate 3 to 10 times smaller than AdamW's, and a weight decay larger by
 // the same factor.
 struct LionOptions {
-  double lr = 1e-4;
-  double beta1 = 0.9, beta2 = 0.99;
-  double weight_decay = 0;  // multiplied by the learning rate
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
-  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+  double lr = 1e-4;                         // learning rate, >= 0
+  double beta1 = 0.9;                       // in [0, 1); weight of the momentum in a step
+  double beta2 = 0.99;                      // in [0, 1); decay of the momentum
+  double weight_decay = 0;                  // >= 0; multiplied by the learning rate
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer lion(LionOptions options = {});  // does not match? LionOptions{...} tells why
 

@@ -16,20 +16,21 @@ namespace composer::optim {
 // iterations x = a x + (b A + c A^2) x, A = x x^T, (a, b, c) = (3.4445, -4.7750, 2.0315), starting with x = d / |d|.
 // Then p = (1 - lr * weight_decay) * p - lr * 0.2 * sqrt(max(rows, columns)) * o, which moves weights as far as AdamW
 // would. On processors with bfloat16 units, float matrices of at least 128 rows and columns are iterated in bfloat16.
+// Tensors of fewer than 2 dimensions use AdamW; those of more are matrices with a row for each index of dimension 0.
 struct MuonOptions {
-  double lr = 1e-3;
-  double momentum = 0.95;
-  bool nesterov = true;
-  std::int64_t ns_steps = 5;                     // 1 to 100
-  double weight_decay = 0.1;                     // multiplied by the learning rate; used by Muon and AdamW
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // used by AdamW
-  // Patterns, as in ParameterGroup, for the names of parameters that AdamW updates. List embeddings and the last layer.
-  // Tensors of fewer than 2 dimensions always use AdamW. Tensors of more than 2 dimensions are matrices with a row for
-  // each index of dimension 0.
+  double lr = 1e-3;           // learning rate, >= 0
+  double momentum = 0.95;     // in [0, 1)
+  bool nesterov = true;       // Nesterov's momentum
+  std::int64_t ns_steps = 5;  // 1 to 100; Newton-Schulz iterations
+  double weight_decay = 0.1;  // >= 0; multiplied by the learning rate; of Muon and AdamW
+  double beta1 = 0.9;         // in [0, 1); of AdamW
+  double beta2 = 0.95;        // in [0, 1); of AdamW
+  double eps = 1e-8;          // >= 0; of AdamW
+  // patterns for the names of matrices that AdamW updates; list embeddings and the last layer
   std::vector<std::string> adamw_for = {};
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
-  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer muon(MuonOptions options = {});  // does not match? MuonOptions{...} tells why
 

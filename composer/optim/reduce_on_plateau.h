@@ -14,15 +14,15 @@ enum class ThresholdMode : std::uint8_t { REL, ABS };
 
 struct ReduceOnPlateauOptions {
   std::string monitor = {};               // required: name of the metric, without its label
-  std::string dataloader_label = "eval";  // label of the evaluator that reports it; "train": see below
-  std::optional<Better> better = {};      // LOWER is PyTorch's mode min, HIGHER max; unset: as the metric declares
-  double factor = 0.1;                    // in (0, 1)
-  Time patience = "10ep";                 // >= 0
-  double threshold = 1e-4;                // >= 0; improvements of at most this do not count
+  std::string dataloader_label = "eval";  // label of its evaluator; "train": the last batch of each epoch
+  std::optional<Better> better = {};      // LOWER (PyTorch's min) or HIGHER (max); unset: as the metric declares
+  double factor = 0.1;                    // in (0, 1); factor of each cut
+  Time patience = "10ep";                 // >= 0; in any counted unit
+  double threshold = 1e-4;                // >= 0; improvements of this or less do not count
   ThresholdMode threshold_mode = ThresholdMode::REL;  // REL: fraction of the best; ABS: in the metric's unit
-  Time cooldown = "0ep";                              // >= 0, in the unit of patience
-  double min_alpha = 0;                               // 0 to 1; lower limit of the multiplier
-  double eps = 1e-8;  // >= 0; reductions of the multiplier by at most this much are not made
+  Time cooldown = "0ep";  // >= 0, in the unit of patience; time after a cut that does not count as waiting
+  double min_alpha = 0;   // 0 to 1; least multiplier: PyTorch's min_lr relative to the initial rate
+  double eps = 1e-8;      // >= 0; cuts that change the multiplier by this or less are skipped
 };
 
 // The state of a ReduceOnPlateau, which a program may save and restore.

@@ -8,15 +8,15 @@
 namespace composer::optim {
 
 struct RmspropOptions {
-  double lr = 1e-2;
-  double alpha = 0.99;  // decay of the mean of squares; 0 <= alpha < 1
-  double eps = 1e-8;
-  double momentum = 0;
-  double weight_decay = 0;  // added to the gradient (L2)
-  bool centered = false;    // divide by the standard deviation instead of the root mean square
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
-  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+  double lr = 1e-2;                         // learning rate, >= 0
+  double alpha = 0.99;                      // in [0, 1); decay of the mean of squares
+  double eps = 1e-8;                        // >= 0; added to the denominator
+  double momentum = 0;                      // >= 0
+  double weight_decay = 0;                  // >= 0; added to the gradient (L2)
+  bool centered = false;                    // divide by the standard deviation instead of the root mean square
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer rmsprop(RmspropOptions options = {});  // does not match? RmspropOptions{...} tells why
 

@@ -8,28 +8,28 @@
 namespace composer::optim {
 
 struct SgdOptions {
-  double lr = 0;  // > 0, required
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;  // added to the gradient (L2)
-  bool nesterov = false;    // requires momentum, and dampening = 0
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;  // weight_decay = 0 for tensors of fewer than 2 dimensions, unless set by a group
-  bool step_in_backward = false;     // see NamedOptimizer::steps_in_backward()
+  double lr = 0;                            // required: learning rate, > 0
+  double momentum = 0;                      // >= 0
+  double dampening = 0;                     // >= 0; fraction of the gradient that the momentum leaves out
+  double weight_decay = 0;                  // >= 0; added to the gradient (L2)
+  bool nesterov = false;                    // Nesterov's momentum; requires momentum, and dampening = 0
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer sgd(SgdOptions options);
 
 // Like SGD, but with decoupled weight decay (arXiv:1711.05101) that does not depend on the initial learning rate: p *=
 // 1 - lr / initial lr * weight_decay. This form is Composer's.
 struct DecoupledSgdwOptions {
-  double lr = 0;  // > 0, required
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
-  bool nesterov = false;
-  std::vector<ParameterGroup> groups = {};
-  bool decay_matrices_only = false;
-  bool step_in_backward = false;
+  double lr = 0;                            // required: learning rate, > 0
+  double momentum = 0;                      // >= 0
+  double dampening = 0;                     // >= 0; fraction of the gradient that the momentum leaves out
+  double weight_decay = 0;                  // >= 0; multiplied by lr / initial lr
+  bool nesterov = false;                    // Nesterov's momentum; requires momentum, and dampening = 0
+  std::vector<ParameterGroup> groups = {};  // options for some parameters
+  bool decay_matrices_only = false;         // no decay of tensors of fewer than 2 dimensions, unless a group sets it
+  bool step_in_backward = false;            // update each parameter during backward
 };
 COMPOSER_EXPORT AnyOptimizer decoupled_sgdw(DecoupledSgdwOptions options);
 

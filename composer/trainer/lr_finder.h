@@ -11,12 +11,12 @@
 namespace composer {
 
 struct FindLrOptions {
-  double start_lr = 1e-7;          // > 0; rate of the first parameter group. The other groups keep their ratio to it
+  double start_lr = 1e-7;          // > 0; rate of the first parameter group; other groups keep their ratio to it
   double end_lr = 10;              // > start_lr; rate of the last batch
-  std::int64_t num_batches = 100;  // >= 2
-  // In [0, 1); factor by which the weight of a loss in an average shrinks per batch of distance.
+  std::int64_t num_batches = 100;  // >= 2; batches of the trial
+  // in [0, 1); each loss is averaged with its neighbours, whose weights shrink by this factor per batch of distance
   double smoothing = 0.85;
-  double stop_at = 4;  // > 1; ends the trial at a smoothed loss of stop_at times the lowest one, or at NaN
+  double stop_at = 4;  // > 1; the trial ends if the moving average of losses is this often the lowest, or NaN
   AnyDataSpec train_dataloader = {};  // unset: the trainer's
 };
 

@@ -13,9 +13,9 @@ namespace composer {
 enum class Reduction : std::uint8_t { NONE, MEAN, SUM };
 
 struct SoftCrossEntropyOptions {
-  at::Tensor weight = {};            // one for each class; undefined: all are 1
-  std::int64_t ignore_index = -100;  // targets of this class do not count; applies to class indices only
-  Reduction reduction = Reduction::MEAN;
+  at::Tensor weight = {};                 // [C], one for each class; undefined: all are 1
+  std::int64_t ignore_index = -100;       // targets of this class do not count; applies to class indices only
+  Reduction reduction = Reduction::MEAN;  // NONE, MEAN or SUM
 };
 
 // Cross entropy of logits [N, C, ...] with classes [N, ...] or with probabilities [N, C, ...]. With probabilities, the
@@ -33,9 +33,9 @@ COMPOSER_EXPORT at::Tensor soft_cross_entropy(const at::Tensor& logits, const at
 COMPOSER_EXPORT LossWeight target_weight(const at::Tensor& target, const SoftCrossEntropyOptions& options = {});
 
 struct BinaryCrossEntropyOptions {
-  at::Tensor weight, pos_weight;  // undefined: all are 1
-  Reduction reduction = Reduction::SUM;
-  bool scale_by_batch_size = true;  // divides the result by N
+  at::Tensor weight, pos_weight;         // undefined: all are 1
+  Reduction reduction = Reduction::SUM;  // NONE, MEAN or SUM
+  bool scale_by_batch_size = true;       // divides the result by N
 };
 
 // Binary cross entropy of logits [N, C, ...], for each class separately, with classes [N, ...] or probabilities [N, C,

@@ -8,9 +8,9 @@
 namespace composer {
 
 struct PlotOptions {
-  // Columns, at least 32, and lines of the plane, at least 4; the axis and its labels come in addition.
-  int width = 72, height = 16;
-  std::optional<bool> utf8 = {};  // false: ASCII only; unset: as LC_ALL, LC_CTYPE or LANG says
+  int width = 72;                 // columns, at least 32
+  int height = 16;                // lines of the plane, at least 4, without the axis
+  std::optional<bool> utf8 = {};  // false: only ASCII; unset: as LC_ALL, LC_CTYPE or LANG says
 };
 
 // A line over a logarithmic axis, to be drawn as text.

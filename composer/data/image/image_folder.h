@@ -13,17 +13,16 @@
 namespace composer::data {
 
 struct ImageFilesOptions {
-  Transforms transform = {};  // applied to each image
-  ReadImageOptions read = {};
-  // A JPEG that the first transform reduces much is decoded at 1/2, 1/4 or 1/8 of its size (twice what the transform
-  // needs, or more), if that is a Resize or RandomResizedCrop. This is several times faster for photographs; pixels
-  // differ slightly. Not if read.at_least is set.
-  bool scaled_decoding = true;
-  bool verify = false;  // reads the header of each file at once, and names those that are damaged
+  Transforms transform = {};    // applied to each image; without any, a sample is the uint8 image
+  ReadImageOptions read = {};   // how files are decoded
+  bool scaled_decoding = true;  // decode a JPEG at 1/2, 1/4 or 1/8 of its size if the first transform reduces it more
+  bool verify = false;          // read the header of each file at once, and name those that are damaged
 };
 
-// Files of images and what each shows, for map_style(): a sample has "input", uint8 [C, H, W] or what the transforms
-// make of it, and "target", an int64. Copies share the list.
+// Files of images and what each shows, for map_style(). With scaled_decoding, a JPEG keeps at least twice the pixels
+// that the first transform needs, if that is a Resize or RandomResizedCrop with antialiasing and read.at_least is not
+// set. This is several times faster for photographs; pixels differ slightly. A sample has "input", uint8 [C, H, W] or
+// what the transforms make of it, and "target", an int64. Copies share the list.
 class COMPOSER_EXPORT ImageFiles {
  public:
   // Throws DataError if a file does not exist or, with `verify`, is damaged, or if the numbers of files and targets
@@ -48,14 +47,14 @@ class COMPOSER_EXPORT ImageFiles {
 };
 
 struct ImageFolderOptions {
-  // Which files are images, by the ends of their names in any case.
+  // which files are images, by the ends of their names in any case
   std::vector<std::string> extensions = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm"};
   std::vector<std::string> classes = {};  // the folders in the order of their numbers; empty: all, sorted by name
-  bool recursive = true;                  // also in folders below that of a class
-  Transforms transform = {};              // as in ImageFilesOptions, and so are the following
-  ReadImageOptions read = {};
-  bool scaled_decoding = true;
-  bool verify = false;
+  bool recursive = true;                  // images may lie in folders below that of their class
+  Transforms transform = {};              // applied to each image; without any, a sample is the uint8 image
+  ReadImageOptions read = {};             // how files are decoded
+  bool scaled_decoding = true;  // decode a JPEG at 1/2, 1/4 or 1/8 of its size if the first transform reduces it more
+  bool verify = false;          // read the header of each file at once, and name those that are damaged
 };
 
 // Images in one folder for each class: FOLDER/cat/1.jpg, FOLDER/dog/2.jpg. The target of an image is the number of its

@@ -16,12 +16,12 @@
 namespace composer::data {
 
 struct ImagePreprocessingOptions {
-  std::int64_t channels = 3;  // 1: grey, 3: RGB
-  ImageSize resize = {};      // as Resize; one number: of the shorter side. 0: none
-  ImageSize crop = {};        // the middle, as CenterCrop. 0: none
-  Interpolation interpolation = Interpolation::BILINEAR;
-  std::optional<Normalize> normalize = {};  // unset: floats from 0 to 1
-  std::string image = "input";              // the tensor of a batch that has the images
+  std::int64_t channels = 3;  // 1: grey, 3: RGB, as the model takes
+  ImageSize resize = {};      // as Resize: one number is the length of the shorter side; 0: none
+  ImageSize crop = {};        // the middle, as CenterCrop; 0: none
+  Interpolation interpolation = Interpolation::BILINEAR;  // of Resize: NEAREST, BILINEAR or BICUBIC
+  std::optional<Normalize> normalize = {};                // unset: floats from 0 to 1
+  std::string image = "input";                            // the tensor of a batch that has the images
 };
 
 // What images go through before a model sees them: the part that is not random, and so the same for validation and

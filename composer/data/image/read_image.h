@@ -13,11 +13,11 @@
 namespace composer::data {
 
 struct ReadImageOptions {
-  std::int64_t channels = 3;  // 1: grey, 3: RGB, 4: RGB and alpha, 0: as stored
-  bool rotate = true;         // turn it upright, as its EXIF orientation says
-  // A JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is faster, if at least so many pixels remain.
+  std::int64_t channels = 3;  // 1: grey, 3: RGB, 4: RGB and alpha (255 if the file has none), 0: as stored
+  bool rotate = true;         // turn the image upright, as its EXIF orientation says
+  // a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size if height and width stay at least this; 0: never
   ImageSize at_least = {};
-  std::int64_t max_pixels = 178'956'970;  // an image of more is an error
+  std::int64_t max_pixels = 178'956'970;  // an image with more is an error (the limit of Pillow)
 };
 
 // Reads a PNG, JPEG, BMP, GIF (its first frame), PGM or PPM file as uint8 [C, H, W], with the channels innermost in

@@ -18,10 +18,10 @@
 namespace composer::data {
 
 struct MdsWriterOptions {
-  std::map<std::string, std::string> columns = {};  // required; name and encoding: {"text", "str"}, {"label", "int"}
+  std::map<std::string, std::string> columns = {};  // required: name and encoding of each, such as {"text", "str"}
   std::string compression = {};                     // "zstd" or "gz", with a level as in "zstd:7"; empty: none
-  std::vector<std::string> hashes = {};             // of each file, such as "sha1" or "xxh64"
-  std::int64_t size_limit = 1 << 26;                // bytes of a shard, before compression; 0: all in one shard
+  std::vector<std::string> hashes = {};  // of each file: md5, sha1, sha256, blake2b, xxh64, xxh3_64 and others
+  std::int64_t size_limit = 1 << 26;     // bytes of a shard before compression; 0: all samples in one shard
 };
 
 // A value of a column.

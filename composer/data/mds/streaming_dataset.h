@@ -20,15 +20,15 @@ namespace composer::data {
 using MdsTransform = std::function<Sample(const MdsSample& sample, RandomStream random)>;
 
 struct StreamingOptions {
-  std::filesystem::path local = {};  // required; the folder of index.json and its shards, or where they are kept
+  std::filesystem::path local = {};  // required: the folder of index.json and its shards, or where they are kept
   std::string remote = {};           // s3://, https://, http:// or file:// URI, or a folder; empty: all is in `local`
   std::string split = {};            // a folder in both, such as "train"; empty: none
 
-  std::vector<std::string> columns = {};  // those of samples without a transform; empty: all
+  std::vector<std::string> columns = {};  // columns of samples that no transform makes; empty: all
   MdsTransform transform = {};            // unset: the tensor() of each column, by its name
-  DecodeImage decode_image = {};          // of jpeg and png columns; unset: uint8 [3, H, W]
+  DecodeImage decode_image = {};  // makes a tensor of a jpeg or png; unset: uint8 [3, H, W], RGB and turned upright
 
-  std::string validate_hash = {};     // compare this hash of each shard, such as "sha1"; empty: only sizes are compared
+  std::string validate_hash = {};     // hash in index.json to compare shards with, such as "sha1"; empty: only sizes
   std::int64_t cache_limit = 0;       // bytes of shards in `local`; those unused for longest are deleted; 0: no limit
   bool keep_zip = false;              // keep compressed shards beside those that are decompressed
   std::int64_t download_threads = 2;  // shards that are fetched and decompressed at the same time
@@ -64,7 +64,7 @@ class COMPOSER_EXPORT StreamingDataset {
 };
 
 struct StreamingLoaderOptions {
-  std::int64_t batch_size = 0;                // required; of all ranks together
+  std::int64_t batch_size = 0;                // required: samples of a batch, of all ranks together
   bool shuffle = true;                        // a new order in each epoch, which depends only on (seed, epoch)
   std::int64_t shuffle_block_size = 1 << 18;  // samples that are shuffled with each other
   std::int64_t num_canonical_nodes = 1;       // parts of a batch that come from shards of their own; divides batch_size
@@ -72,8 +72,8 @@ struct StreamingLoaderOptions {
   bool drop_last = false;                     // omit an epoch's last batch if it is smaller
   std::int64_t num_workers = 0;               // background threads that make batches; 0: next() makes them
   std::int64_t prefetch_factor = 2;           // number of batches per worker that are ready or being made
-  std::optional<std::int64_t> predownload =
-      {};  // samples whose shards are fetched ahead; unset: docs/reference/data/streaming.md
+  // samples whose shards are fetched ahead; unset: 8 batches, or the larger shuffle_block_size if they are shuffled
+  std::optional<std::int64_t> predownload = {};
   std::function<Batch(std::vector<Sample>)> collate = {};  // unset: stack the tensors of each name
   bool pin_memory = false;  // page-locked batches, so that copies to a GPU do not block the host; requires CUDA
 };

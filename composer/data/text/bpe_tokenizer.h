@@ -22,17 +22,19 @@ struct BpeParts;
 }  // namespace detail
 
 struct BpeOptions {
-  SplitRule split = SplitRule::GPT2;  // GPT2: that which save() has written into merges.txt, if it has
-  // Tokens that are no text, with their numbers. "<|endoftext|>" of a vocab.json is one without being named here.
+  // how text is divided before pairs are merged. GPT2: gpt2, r50k_base and p50k_base, or what save() has written into
+  // merges.txt; CL100K: cl100k_base
+  SplitRule split = SplitRule::GPT2;
+  // tokens that are not text, with their numbers. `<|endoftext|>` of a vocab.json is one without being named
   std::map<std::string, std::int64_t> special_tokens = {};
-  bool special_in_text = false;  // whether a special token that a text spells is encoded as this token, not as text
+  bool special_in_text = false;  // whether a text that spells a special token is encoded as this token
 };
 
 struct BpeTrainOptions {
-  std::int64_t size = 0;           // required: number of tokens, at least 256; fewer if pairs do not suffice
+  std::int64_t size = 0;           // required: number of tokens, >= 256 + special ones; fewer if pairs do not suffice
   std::int64_t min_frequency = 2;  // pairs that are rarer are not merged
-  SplitRule split = SplitRule::GPT2;
-  std::vector<std::string> special_tokens = {"<|endoftext|>"};  // get the last numbers
+  SplitRule split = SplitRule::GPT2;                            // how text is divided before pairs are merged
+  std::vector<std::string> special_tokens = {"<|endoftext|>"};  // tokens that are not text; they get the last numbers
 };
 
 // The byte-level byte-pair encoding of GPT-2: it encodes every text, also one that is not UTF-8, and decodes it to the

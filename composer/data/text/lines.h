@@ -31,8 +31,8 @@ class COMPOSER_EXPORT Lines {
 };
 
 struct TokenizedOptions {
-  std::int64_t max_length = 0;  // tokens that follow are cut off; 0: none
-  at::Tensor labels = {};       // [texts, ...]: "target" of each sample; undefined: there is no target
+  std::int64_t max_length = 0;  // tokens beyond it are cut off; 0: no limit
+  at::Tensor labels = {};       // [texts, ...]: the "target" of each sample; undefined: none
 };
 
 // Samples of lines: "input_ids", int64 [tokens], and "target", the label. For map_style() with collate = pad_collate().

@@ -10,12 +10,12 @@
 namespace composer::data {
 
 struct PadCollateOptions {
-  std::int64_t pad = 0;                            // the token that fills up `names`
-  std::vector<std::string> names = {"input_ids"};  // tensors [tokens] of different lengths; the same in one sample
-  std::int64_t max_length = 0;                     // tokens that follow are cut off; 0: none
-  std::int64_t multiple_of = 1;                    // the length of a batch is a multiple of it, such as 8
-  std::string target = "target";        // a tensor [tokens] of this name is filled up with -100, which losses leave out
-  std::string mask = "attention_mask";  // name of the mask, 1 for tokens and 0 for padding; empty: no mask
+  std::int64_t pad = 0;                            // the token that fills up
+  std::vector<std::string> names = {"input_ids"};  // tensors [tokens] that are filled up, equally long in a sample
+  std::int64_t max_length = 0;                     // tokens beyond it are cut off; 0: no limit
+  std::int64_t multiple_of = 1;                    // the length of a batch is a multiple of it
+  std::string target = "target";                   // labels [tokens] are filled up with -100, which losses ignore
+  std::string mask = "attention_mask";  // name of the mask, int64 [N, T], 1 for tokens and 0 for padding; empty: none
 };
 
 // Returns a function for MapStyleOptions::collate, which fills up samples of different lengths at their end to [N, T],

@@ -16,8 +16,8 @@
 namespace composer::data {
 
 struct TokenFileOptions {
-  at::ScalarType dtype = at::kUInt16;  // at::kUInt16, at::kUInt32, at::kInt or at::kLong
-  std::int64_t vocabulary = 0;         // > 0: a token that is not below it is an error, with its place; 0: not checked
+  at::ScalarType dtype = at::kUInt16;  // of a token: at::kUInt16, at::kUInt32, at::kInt or at::kLong
+  std::int64_t vocabulary = 0;         // number of tokens; batches with others are an error; 0: only negative ones
 };
 
 // Tokens in files that contain nothing else, one after another in the byte order of the machine, as nanoGPT and others
@@ -45,11 +45,11 @@ class COMPOSER_EXPORT TokenFile {
 
 struct TokenWindowOptions {
   std::int64_t batch_size = 0;  // required: number of windows
-  std::int64_t length = 0;      // required: tokens of a window, such as the sequence_length of models::gpt
-  bool random = true;           // windows at random places; otherwise one every `stride` tokens
-  std::int64_t samples = 0;     // random: windows in an epoch; 0: as many as have room side by side
-  std::int64_t stride = 0;      // not random: from the beginning of one window to that of the next; 0: `length`
-  bool shuffle = true;          // not random: a new order in each epoch, which depends only on (seed, epoch)
+  std::int64_t length = 0;      // required: tokens of a window, at most the sequence_length of the model
+  bool random = true;           // windows at random places; false: one every `stride` tokens
+  std::int64_t samples = 0;     // if random: windows in an epoch; 0: as many as fit side by side
+  std::int64_t stride = 0;      // if not random: from the start of one window to that of the next; 0: `length`
+  bool shuffle = true;          // if not random: a new order in each epoch, which depends only on (seed, epoch)
   std::optional<std::uint64_t> seed = {};  // unset: the trainer's seed; 17 in evaluation and without a trainer
   bool drop_last = false;                  // omit an epoch's last batch if it is smaller
   std::int64_t prefetch = 0;               // number of batches prepared ahead on a background thread; 0: none
@@ -80,9 +80,8 @@ class COMPOSER_EXPORT TokenWriter {
 };
 
 struct WriteTokensOptions {
-  at::ScalarType dtype = at::kUInt16;  // at::kUInt16, at::kUInt32, at::kInt or at::kLong
-  // Token that is written after each file of text, such as tokenizer.token("<|endoftext|>").
-  std::optional<std::int64_t> end_of_text = {};
+  at::ScalarType dtype = at::kUInt16;            // of a token; at::kUInt16 holds vocabularies up to 65,536
+  std::optional<std::int64_t> end_of_text = {};  // token that is written after each text; unset: none
 };
 
 // Encodes files of text one after another into a file of tokens, on libtorch's threads, a few megabytes at a time.

@@ -51,7 +51,7 @@ class COMPOSER_EXPORT ByteTokenizer final : public Tokenizer {
 };
 
 struct CharTokenizerOptions {
-  std::string unknown = {};  // a character that stands for all that are not in the vocabulary; empty: they are errors
+  std::string unknown = {};  // character for all that are not in the vocabulary; empty: those are errors
 };
 
 // Each character of Unicode is a token. The vocabulary is the characters of a text, in the order of their code points.
