@@ -1,4 +1,4 @@
-// The model of docs/reference/models.md whose blocks take part in algorithms.
+// A transformer whose blocks take part in the algorithms that docs/reference/models.md lists.
 #include <cstdint>
 #include <memory>
 #include <optional>
