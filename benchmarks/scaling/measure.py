@@ -1,5 +1,5 @@
-"""Measures what training in several processes costs, and writes the tables of docs/reference/distributed.md and docs/internals/scaling.md;
-benchmarks/scale builds the program and starts this.
+"""Measures what training in several processes costs, and writes the tables of docs/internals/scaling.md; benchmarks/scale
+builds the program and starts this.
 
 A side is as many processes as there are ranks, which train one workload in several variants and sleep unless they are
 asked for a segment: so many more steps of one variant. In a round each variant is asked once, in an order that rotates;
@@ -39,7 +39,7 @@ def tolerance(workload, variant):
 ONE = (["local", "overlapped", "trainer", "trainer_world", "trainer_shards"], ["py_local", "py_overlapped"])
 SEVERAL = (["local", "overlapped", "after", "in_bf16", "zero_1", "zero_2", "trainer", "trainer_shards"],
            ["py_local", "py_overlapped", "py_after", "py_in_bf16", "py_zero_1"])
-PAGES = {"reference/distributed.md": tables.costs_page, "internals/scaling.md": tables.scaling_page}
+PAGES = {"internals/scaling.md": tables.scaling_page}
 
 
 def free_port():

@@ -1,4 +1,4 @@
-"""Tables for docs/internals/scaling.md and docs/reference/distributed.md, of what measure.py has found."""
+"""Tables for docs/internals/scaling.md, of what measure.py has found."""
 import statistics
 
 import report
@@ -182,7 +182,7 @@ def needed(results):
     return lines + [""]
 
 
-def circumstances(results, sides):
+def circumstances(results):
     """One sentence, of the machine and of the runs."""
     machine, software = results["machine"], results["software"]
     rounds = [len(next(iter(table["variants"].values()))["wall_us"]) for table in results["tables"]]
@@ -191,7 +191,7 @@ def circumstances(results, sides):
     text = (f"Measured on {results['date']} at revision {software['revision']}, on {machine['cores']} "
             f"{'virtual ' if machine['virtual'] else ''}cores of {machine['processor']} ({machine['family']}), "
             f"{software['system']}, {software['compiler']}, libtorch {results['libtorch']}"
-            + (f", PyTorch {results['pytorch']}" if sides and results.get("pytorch") else "")
+            + (f", PyTorch {results['pytorch']}" if results.get("pytorch") else "")
             + f"; one thread for each rank; {least if least == most else f'{least} to {most}'} rounds. Other programs used "
             f"{statistics.median(others):.2f} processors meanwhile (median; {max(others):.2f} at most).")
     if results["preliminary"]:
@@ -199,15 +199,16 @@ def circumstances(results, sides):
     return text
 
 
-def costs_page(results):
-    lines = [circumstances(results, sides=True), "", *one_rank(results), ""]
+def costs(results):
+    lines = [*one_rank(results), ""]
     for ranks in sorted({table["ranks"] for table in results["tables"]} - {1}):
         lines += several_ranks(results, ranks)
-    return "\n".join(lines).rstrip() + "\n"
+    return lines
 
 
 def scaling_page(results):
-    lines = [circumstances(results, sides=False), "", "### What a rank computes", "", *computed(results),
+    lines = [circumstances(results), "", "### What a step costs", "", *costs(results),
+             "### What a rank computes", "", *computed(results),
              "### What an all-reduce costs", "", *inputs(results), "### Predicted and measured", ""]
     for ranks in sorted(int(ranks) for ranks in results["sweeps"]):
         lines += checked(results, ranks)

@@ -18,11 +18,12 @@ namespace composer::data {
 
 struct ReplayBufferOptions {
   std::int64_t capacity = 0;               // required: number of transitions that are kept; the oldest give way
-  std::int64_t batch_size = 0;             // required
-  std::int64_t batches_per_epoch = 0;      // 0: an epoch never ends
+  std::int64_t batch_size = 0;             // required: number of transitions in a batch, drawn with replacement
+  std::int64_t batches_per_epoch = 0;      // 0: an epoch never ends, so durations are in ba or sp
   double alpha = 0;                        // 0: all are equally likely; otherwise in proportion to priority^alpha
-  double beta = 0.4;                       // with alpha > 0: how far the tensor "weight" corrects for that, 0 to 1
+  double beta = 0.4;                       // 0 to 1; with alpha > 0: how far the tensor "weight" corrects for that
   std::optional<std::uint64_t> seed = {};  // unset: the trainer's seed; 17 without a trainer
+};                                         // unset: the trainer's seed; 17 without a trainer
 };
 
 // Transitions of reinforcement learning, of which batches are drawn at random, with replacement. It is the loader of a

@@ -20,13 +20,16 @@ class World;
 
 struct DataParallelOptions {
   std::int64_t bucket_cap_mb = 25;  // MiB; gradients are reduced in buckets of about this size
-  // Whether some parameters may get no gradient in a step, on some ranks or on all. True: such parameters are searched
-  // for before each backward pass, so that the other gradients are sent during the pass. False: a step that leaves out
-  // a parameter is an error. Unset: false until a step leaves out a parameter, then true.
+  // Whether each step looks for parameters without a gradient before its backward pass, so that the other gradients are
+  // sent during the pass. False: such a parameter is an error. Unset: false until a step leaves one out, then true.
   std::optional<bool> find_unused_parameters = {};
-  bool gradients_in_bf16 = false;  // rounds gradients to bf16 for sending, which halves the bytes
+  bool gradients_in_bf16 = false;  // round gradients to bf16 for sending, which halves the bytes
   bool broadcast_buffers = true;   // before each forward pass, all ranks get rank 0's buffers (batch-norm statistics)
-  bool share_values = true;        // false: all ranks have equal parameters and buffers already
+  bool share_values = true;        // give all ranks rank 0's parameters and buffers; false: they are equal already
+};
+bool gradients_in_bf16 = false;  // rounds gradients to bf16 for sending, which halves the bytes
+bool broadcast_buffers = true;   // before each forward pass, all ranks get rank 0's buffers (batch-norm statistics)
+bool share_values = true;        // false: all ranks have equal parameters and buffers already
 };
 
 // Averages gradients over ranks during the backward pass. Uses the Reducer of libtorch's C++ core, which PyTorch's
@@ -36,7 +39,6 @@ struct DataParallelOptions {
 // After a step, gradients are views of the buckets. The next reducing pass overwrites the buckets, so keep copies of
 // gradients, not the tensors. Zeroed and undefined gradients and detach_() are supported. Gradients that checkpoint()
 // segments compute are sent once no segment is left.
-// sent when no segment is left.
 class COMPOSER_EXPORT DataParallel {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;

@@ -34,23 +34,19 @@ struct COMPOSER_EXPORT PeerLost : Error {
 
 struct Options {
   std::chrono::milliseconds store_timeout = std::chrono::minutes(5);  // time until all ranks have arrived
-  // Time for one collective, if all ranks are alive.
-  std::chrono::milliseconds collective_timeout = std::chrono::minutes(10);
-  // Time from shutdown() on this rank to shutdown() on the last one, if all are alive: rank 0 may still be exporting a
-  // model.
+  std::chrono::milliseconds collective_timeout =
+      std::chrono::minutes(10);  // time for one collective while all ranks are alive
+  // Time from shutdown() on this rank to shutdown() on the last one: rank 0 may still be exporting a model.
   std::chrono::milliseconds shutdown_timeout = std::chrono::hours(1);
-  // A rank without a heartbeat for this long is lost, and all other ranks end.
-  std::chrono::milliseconds dead_after = std::chrono::seconds(5);
-  std::chrono::milliseconds heartbeat = std::chrono::milliseconds(500);
+  std::chrono::milliseconds dead_after = std::chrono::seconds(5);  // a rank without a heartbeat for this long is lost
+  std::chrono::milliseconds heartbeat = std::chrono::milliseconds(500);  // interval at which a rank says it is alive
   // Time from the loss of a rank until this process is ended by force, if its main thread does not return from
   // libtorch.
   std::chrono::milliseconds unwind = std::chrono::seconds(3);
-  // Before each collective of World, compares what the ranks are about to do, which costs one more message. If they
-  // differ, all ranks throw an Error with each rank's call; without the check, they would wait for each other or take
-  // the wrong messages. The environment variable COMPOSER_CHECK_COLLECTIVES=1 has the same effect.
+  // Ranks compare each collective of World before they make it, by one more message; if they differ, all throw an Error
+  // with each rank's call. COMPOSER_CHECK_COLLECTIVES=1 in the environment has the same effect.
   bool check_collectives = false;
-  // Name of the network interface for Gloo. Empty: GLOO_SOCKET_IFNAME, or else the interface on the route to
-  // MASTER_ADDR.
+  // Network interface for Gloo. Empty: GLOO_SOCKET_IFNAME, or else the interface on the route to MASTER_ADDR.
   std::string interface = {};
 
   bool operator==(const Options&) const = default;
