@@ -53,6 +53,7 @@ declare -A seen_by=(
   [libxxhash-dev]=/usr/include/xxhash.h
   [doctest-dev]=/usr/include/doctest/doctest.h
   [python3-torch]=/usr/lib/python3/dist-packages/torch
+  [mkdocs]=mkdocs [mkdocs-material]=/usr/share/mkdocs/themes/material/mkdocs_theme.yml
   [dataset-fashion-mnist]=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 )
 to_build=(g++ cmake ninja-build ccache nlohmann-json3-dev zlib1g-dev libpng-dev libjpeg-dev libgif-dev libzstd-dev libcurl4-openssl-dev libssl-dev libxxhash-dev libcli11-dev)  # the library and its programs
