@@ -137,7 +137,7 @@ def expanded(text):
 
 
 def tidy(text):
-    text = re.sub(r"COMPOSER_EXPORT ", "", text)
+    text = re.sub(r"COMPOSER_EXPORT |^ *\[\[no_unique_address\]\] ByName .*\n", "", text, flags=re.M)
     text = re.sub(r"(public|protected):\s*(?=\}|protected:|public:)", "", text)
     return re.sub(r"\n\s*\n(\s*\n)+", "\n\n", text).strip("\n")
 

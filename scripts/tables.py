@@ -45,7 +45,7 @@ def fields_of(body):
         fields.append((code.strip().rstrip(";"), above))
         above, code = [], ""
     for code, comments in fields:
-        if re.match(r"(using|static|friend|explicit|template)\b", code) or re.search(r"\boperator\b", code):
+        if re.match(r"(using|static|friend|explicit|template)\b|\[\[no_unique_address\]\] ByName ", code) or re.search(r"\boperator\b", code):
             continue
         for declared in split_at_commas(re.sub(r"^(.*?)\s+(?=\w+\s*(=|\{|,|$))", r"\1 ", code)):
             found = re.fullmatch(r"(?:(?P<kind>\S.*?)\s+)?(?P<name>\w+)\s*(?:=\s*(?P<value>.*)|(?P<braces>\{.*\}))?", declared, re.S)
