@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMPOSER, DOCS = ROOT / "composer", ROOT / "docs"
-TABLE = re.compile(r"(<!-- options: (\w+) -->\n).*?(<!-- end of options -->)", re.S)
+TABLE = re.compile(r"(<!-- options: ([\w:]+) -->\n).*?(<!-- end of options -->)", re.S)
 BLOCKS = {"TrainerOptions", "FitOptions", "EvalOptions", "PredictOptions"}  # shown by docs/reference/trainer.md as a reader writes them
 
 
@@ -67,10 +67,12 @@ def split_at_commas(code):
 
 
 def structs():
-    """The header, the base and the fields of each struct of options."""
+    """The header, the base and the fields of each struct of options. Of two with one name, the first has that of its module in front."""
     found = {}
     for header, text in installed().items():
         for name, base, body in re.findall(r"^struct (?:COMPOSER_EXPORT )?(\w*Options)(?: : (\w+))? \{ *(?://[^\n]*)?\n(.*?)^\};", text, re.S | re.M):
+            if name in found:
+                found[f"{found[name][0].partition('/')[0]}::{name}"] = found[name]
             found[name] = header, base, list(fields_of(body))
     return found
 
@@ -98,7 +100,7 @@ def main():
     check, known, shown, wrong = parser.parse_args().check, structs(), {}, []
     for page in sorted(DOCS.rglob("*.md")):
         text, place = page.read_text(), page.relative_to(ROOT)
-        for name in re.findall(r"<!-- options: (\w+) -->", text):
+        for name in re.findall(r"<!-- options: ([\w:]+) -->", text):
             if name not in known:
                 wrong.append(f"{place}: there is no struct {name} in an installed header")
             if name in shown:

@@ -16,8 +16,10 @@ namespace composer::callbacks {
 
 struct ActivationMonitorOptions {
   [[no_unique_address]] ByName by_name = {};
-  Time interval = "25ba";  // in ep or ba, >= 1
-  // Layers whose name contains one of these are left out: {"layer3", "bn"}.
+  // How often activations are logged, in ep or ba, >= 1: in the first microbatch of the batch or epoch. Below 10ba the
+  // constructor warns, because of the cost.
+  Time interval = "25ba";
+  // Layers whose name contains one of these texts are left out, for example {"layer3", "bn"}.
   std::vector<std::string> ignore_module_types = {};
 };
 

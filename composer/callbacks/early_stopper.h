@@ -11,10 +11,10 @@ namespace composer::callbacks {
 
 struct EarlyStopperOptions {
   std::string monitor = {};           // required: name of the metric, without its label
-  std::string dataloader_label = {};  // required: "train", or the label of an evaluator
-  std::optional<Better> better = {};  // unset: as declared by the metric, otherwise by its name
+  std::string dataloader_label = {};  // required: "train", or the label of the evaluator that reports the metric
+  std::optional<Better> better = {};  // HIGHER or LOWER; unset: as the metric declares, otherwise by its name
   double min_delta = 0;               // >= 0; improvements of min_delta or less do not count
-  Time patience = "1ep";              // >= 0, in epochs or batches
+  Time patience = "1ep";              // >= 0, in ep or ba; the run stops when more than this has passed since the best
 };
 
 // Requests a stop when the metric has not improved for longer than `patience`. The first value counts as the best; NaN

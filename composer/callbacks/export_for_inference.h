@@ -15,11 +15,12 @@ enum class ExportFormat : std::uint8_t {
 };
 
 struct ExportForInferenceOptions {
-  ExportFormat save_format = ExportFormat::TORCHSCRIPT;
-  std::string save_path = {};  // required: path of a file; placeholders as in the names of checkpoints
-  // The sample for TORCHSCRIPT. Empty: four samples of the first batch that is trained. input_names: the tensors that
-  // the program takes, in this order; empty: all tensors of the batch.
+  ExportFormat save_format =
+      ExportFormat::TORCHSCRIPT;  // TORCHSCRIPT: a program with its weights; SAFETENSORS: weights
+  std::string save_path = {};     // required: path of the file; placeholders as in the names of checkpoints
+  // The batch with which the model is recorded for TORCHSCRIPT. Empty: four samples of the first batch of training.
   Batch sample_input = {};
+  // Names of the tensors of that batch that the program takes, in this order; empty: all of them.
   std::vector<std::string> input_names = {};
 };
 

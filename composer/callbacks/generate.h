@@ -15,20 +15,20 @@ namespace composer::callbacks {
 using TokenList = std::vector<std::int64_t>;
 
 struct GenerateOptions {
-  std::vector<TokenList> prompts = {};  // at least one; each of at least one token
-  std::string prompt_tokens = {};       // additional prompts as text: "1 2 3; 4 5"
-  Interval interval = "1ep";            // also due when training has reached its max_duration
-  std::int64_t batch_size = 0;          // number of prompts that run at once; >= 0; 0: all
-  std::int64_t max_new_tokens = 32;     // >= 1
+  std::vector<TokenList> prompts = {};  // the tokens of each prompt, at least one. At least one prompt is required
+  std::string prompt_tokens = {};       // further prompts, as text: "1 2 3; 4 5"
+  Interval interval = "1ep";            // when texts are generated; also when training reaches its max_duration
+  std::int64_t batch_size = 0;          // >= 0; number of prompts that run at once; 0: all
+  std::int64_t max_new_tokens = 32;     // >= 1; maximum length of each continuation
   // 0: takes the likeliest token. > 0: draws a token from the probabilities of logits / temperature.
   double temperature = 0;
   std::int64_t top_k = 0;      // >= 0; draws from the top_k likeliest tokens; 0: from all
   double top_p = 1;            // 0 to 1; draws from the likeliest tokens that together have this probability
-  TokenList stop_tokens = {};  // end a text, and are not part of it
+  TokenList stop_tokens = {};  // tokens that end a text; they are not part of it
   // >= 0; maximum number of tokens that the model takes, the last ones of a text; 0: what the model says, or no limit.
   std::int64_t context = 0;
-  std::string input_key = "input_ids";
-  std::function<std::string(const TokenList&)> to_text = {};  // unset: "1 2 3"
+  std::string input_key = "input_ids";                        // name of the tokens in the model's batch
+  std::function<std::string(const TokenList&)> to_text = {};  // makes the text that is logged; unset: "1 2 3"
 };
 
 // Lets a causal language model continue prompts, and logs the table "generations" with the columns "prompt" and

@@ -17,16 +17,16 @@ enum class ImageMode : std::uint8_t {
 };
 
 struct ImageVisualizerOptions {
-  Time interval = "100ba";  // in ep or ba, >= 1
-  ImageMode mode = ImageMode::INPUT;
-  std::int64_t num_images = 8;                             // >= 1; a smaller microbatch gives fewer
-  bool channels_last = false;                              // the inputs are [N, H, W, C] instead of [N, C, H, W]
-  std::string input_key = "input", target_key = "target";  // entries of the batch
-  // How the inputs were normalized: (x - mean) / stddev with x from 0 to 1; one number, or one per channel. The
-  // normalization is undone before images are logged. Empty: not normalized. stddev > 0.
+  Time interval = "100ba";            // in ep or ba, >= 1
+  ImageMode mode = ImageMode::INPUT;  // INPUT: the images that go into the model; SEGMENTATION: also their masks
+  std::int64_t num_images = 8;        // >= 1; a smaller microbatch gives fewer
+  bool channels_last = false;         // the inputs are [N, H, W, C] instead of [N, C, H, W]
+  std::string input_key = "input", target_key = "target";  // names of the tensors in the batch
+  // How the inputs were normalized: (x - mean) / stddev with x from 0 to 1; one number, or one per channel, stddev > 0.
+  // The normalization is undone before images are logged. Empty: not normalized.
   std::vector<double> mean = {}, stddev = {};
   bool rescale = false;     // scales each image so that its smallest value becomes 0 and its largest 1
-  std::string folder = {};  // for PNG files; placeholders as in the names of checkpoints. Empty: no files are written
+  std::string folder = {};  // folder of PNG files; placeholders as in the names of checkpoints. Empty: no files
 };
 
 // Logs images of the first microbatch of each batch that is due as Images/Train, and images of the first microbatch of

@@ -12,8 +12,8 @@ namespace composer::callbacks {
 
 struct MemoryMonitorOptions {
   std::int64_t batch_log_interval = 1;  // in batches; >= 1
-  // Which statistics are logged, and as memory/<name>: from torch's names, such as "allocated_bytes.all.peak", to names
-  // of your choice. Empty: those that Composer logs. In a name, "bytes" becomes "gigabytes". Not used on the CPU.
+  // Statistics of a GPU to log, as memory/<name>: from torch's names, such as "allocated_bytes.all.peak", to names of
+  // your choice, in which "bytes" becomes "gigabytes". Empty: those that Composer logs. Not used on the CPU.
   std::map<std::string, std::string> memory_keys = {};
 };
 

@@ -15,13 +15,13 @@ class AllocatorHistory;
 namespace composer::callbacks {
 
 struct MemorySnapshotOptions {
-  std::int64_t skip_batches = 1;      // number of batches before the recording; >= 0
-  Time interval = "3ba";              // length of the recording, in any unit but dur; > 0
-  std::int64_t max_entries = 100000;  // of the history; >= 1
-  // Folder and file, without its suffix; placeholders as in the names of checkpoints.
-  std::string folder = "{run_name}/torch_traces";
+  std::int64_t skip_batches = 1;                   // number of batches before the recording; >= 0
+  Time interval = "3ba";                           // length of the recording, in any unit but dur; > 0
+  std::int64_t max_entries = 100000;               // number of entries that the allocator keeps, the newest; >= 1
+  std::string folder = "{run_name}/torch_traces";  // folder of the file; placeholders as in the names of checkpoints
+  // Name of the file, to which ".pickle" is appended; the same placeholders.
   std::string filename = "rank{rank}.{batch}.memory_snapshot";
-  std::string remote_file_name = "{run_name}/torch_memory_traces";  // folder at the loggers; empty: no upload
+  std::string remote_file_name = "{run_name}/torch_memory_traces";  // its folder at the loggers; empty: no upload
   bool overwrite = false;  // false: snapshots of another run in the folder are an error
 };
 

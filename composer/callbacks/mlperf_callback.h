@@ -15,19 +15,18 @@ enum class MLPerfBenchmark : std::uint8_t {
 enum class MLPerfStatus : std::uint8_t { ONPREM, CLOUD, PREVIEW };
 
 struct MLPerfCallbackOptions {
-  std::string root_folder = {};  // required; placeholders as in the names of checkpoints
+  std::string root_folder = {};  // required: folder of the submission; placeholders as in the names of checkpoints
   std::int64_t index = -1;       // required, >= 0: number of this run among those of a submission
-  MLPerfBenchmark benchmark = MLPerfBenchmark::RESNET;
-  double target = 0.759;          // finite; the run is successful when the metric is greater
-  std::string division = "open";  // "open" is the only value
-  std::string metric_name = "MulticlassAccuracy", metric_label = "eval";
-  std::string submitter = "MosaicML";
-  std::string system_name = {};  // empty: <processes>x<device>_composer
-  MLPerfStatus status = MLPerfStatus::ONPREM;
-  std::string cache_clear_cmd = {};  // run at INIT, split into words at spaces. Empty: none is run, with a warning
-  std::int64_t host_processors_per_node = 0;  // >= 0; 0: unknown
-  // Sizes of the data sets, >= 0. 0: those of the first epoch and of the first evaluation, which are logged when these
-  // have ended.
+  MLPerfBenchmark benchmark = MLPerfBenchmark::RESNET;  // RESNET: epoch_num counts epochs; BERT: it counts samples
+  double target = 0.759;                                // finite; the run is successful when the metric is greater
+  std::string division = "open";                        // "open" is the only value
+  std::string metric_name = "MulticlassAccuracy", metric_label = "eval";  // the metric, and the only evaluator's label
+  std::string submitter = "MosaicML";                                     // name of your organisation
+  std::string system_name = {};                // name of the machine; empty: <processes>x<device>_composer
+  MLPerfStatus status = MLPerfStatus::ONPREM;  // ONPREM, CLOUD or PREVIEW
+  std::string cache_clear_cmd = {};            // run at INIT, split at spaces; empty: none is run, with a warning
+  std::int64_t host_processors_per_node = 0;   // >= 0; 0: unknown
+  // Sizes of the data sets, >= 0; 0: those of the first epoch and of the first evaluation.
   std::int64_t train_samples = 0, eval_samples = 0;
   bool exit_at_target = false;  // ends training when the metric is greater than the target
 };

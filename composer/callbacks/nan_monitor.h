@@ -11,12 +11,11 @@
 namespace composer::callbacks {
 
 struct NaNMonitorOptions {
-  bool find_culprit = true;      // run the microbatch again to find the operator that made the NaN
+  bool find_culprit = true;      // runs the microbatch again to find the operator that made the NaN
   bool check_infinity = false;   // infinite losses are also errors
-  bool check_gradients = false;  // gradients that are not finite are errors; reads all gradients of each microbatch
-  bool wait = false;  // waits for a GPU in each microbatch, so that the weights are still those that produced the loss
-  // The folder to which the microbatch is saved, as nan-ep{epoch}-ba{batch}.safetensors. {run_name} is replaced; empty:
-  // the microbatch is not saved.
+  bool check_gradients = false;  // gradients that are not finite are errors; reads all of them in each microbatch
+  bool wait = false;             // waits for a GPU in each microbatch: the weights are still those that made the loss
+  // Folder of nan-ep{epoch}-ba{batch}.safetensors, the microbatch; {run_name} is replaced. Empty: it is not saved.
   std::string folder = "{run_name}/nan";
 };
 

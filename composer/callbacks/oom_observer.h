@@ -15,13 +15,12 @@ class AllocatorHistory;
 namespace composer::callbacks {
 
 struct OOMObserverOptions {
-  std::int64_t max_entries = 100000;  // of the CUDA allocator's history; >= 1
-  // Folder and file, without its suffix; placeholders as in the names of checkpoints.
-  std::string folder = "{run_name}/torch_traces";
-  std::string filename = "rank{rank}_oom";
-  // Name at the loggers, with the same placeholders; empty: no upload.
+  std::int64_t max_entries = 100000;               // entries that the CUDA allocator keeps, the newest; >= 1
+  std::string folder = "{run_name}/torch_traces";  // folder of the report; placeholders as in the names of checkpoints
+  std::string filename = "rank{rank}_oom";         // beginning of the files' names; the same placeholders
+  // Beginning of their names at the loggers, with the same placeholders; empty: no upload.
   std::string remote_file_name = "{run_name}/oom_traces/rank{rank}_oom";
-  bool overwrite = false;  // false: an existing report is kept, and the new one gets a number
+  bool overwrite = false;  // false: an existing report is kept, and the new one is numbered: rank0_oom_2_report.txt
 };
 
 // Writes a report when an out-of-memory error leaves a fit, an evaluation or a prediction, and sends it to the loggers.

@@ -11,8 +11,8 @@ namespace composer::callbacks {
 struct OptimizerMonitorOptions {
   bool log_optimizer_metrics = true;     // norms of moments, parameters and updates; false: of gradients only
   std::int64_t batch_log_interval = 10;  // in batches; >= 1
-  bool log_cosines = false;              // of gradients with moments, and of gradients with updates, for each parameter
-  bool per_parameter = true;             // false: global norms only, and no cosines
+  bool log_cosines = false;   // cosines of gradients with moments and with updates; needs log_optimizer_metrics
+  bool per_parameter = true;  // false: global norms only, and no cosines
 };
 
 // Logs the L2 norms of gradients, moments, parameters and updates after every batch_log_interval-th batch, for each

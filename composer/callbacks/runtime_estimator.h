@@ -14,7 +14,7 @@ namespace composer::callbacks {
 
 struct RuntimeEstimatorOptions {
   std::int64_t skip_batches = 1;                   // first batches that are not measured, as they take longer; >= 0
-  WallClockUnit time_unit = WallClockUnit::HOURS;  // unit of time/remaining_estimate
+  WallClockUnit time_unit = WallClockUnit::HOURS;  // unit of the estimate: SECONDS, MINUTES, HOURS or DAYS
 };
 
 // Logs, after each batch, the estimated wall time until the end of the fit as time/remaining_estimate. Training and

@@ -19,7 +19,7 @@ namespace composer::callbacks {
 struct SpeedMonitorOptions {
   std::int64_t window_size = 100;                  // number of batches in the average; 1 to 1000000
   double gpu_flops_available = 0;                  // peak FLOPs per second of one device; 0: from a table of GPUs
-  WallClockUnit time_unit = WallClockUnit::HOURS;  // unit of time/train, time/val and time/total
+  WallClockUnit time_unit = WallClockUnit::HOURS;  // unit of time/*: SECONDS, MINUTES, HOURS or DAYS
   bool count_flops = true;  // counts the operations of the first batch if the model has no flops_per_batch()
 };
 

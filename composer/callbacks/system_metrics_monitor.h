@@ -9,8 +9,9 @@
 namespace composer::callbacks {
 
 struct SystemMetricsMonitorOptions {
-  bool log_all_data = false;             // GPU metrics as <key>_rank_<rank>, not as min_... and max_...
-  Seconds sample_interval = Seconds(1);  // time between two samples; from 0.001 to 86400
+  // Keys of a GPU's metrics. true: <key>_rank_<rank>; false: min_<key>_rank_<rank> and max_<key>_rank_<rank>.
+  bool log_all_data = false;
+  Seconds sample_interval = Seconds(1);  // 0.001 to 86,400 s between two samples
 };
 
 // Logs how busy the machine is: processors, memory, disk, network and, on CUDA devices, the GPU. A background thread

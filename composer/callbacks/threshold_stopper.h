@@ -10,10 +10,10 @@
 namespace composer::callbacks {
 
 struct ThresholdStopperOptions {
-  std::string monitor = {};                                     // required: name of the metric, without its label
-  std::string dataloader_label = {};                            // required: "train", or the label of an evaluator
-  double threshold = std::numeric_limits<double>::quiet_NaN();  // required
-  std::optional<Better> better = {};  // unset: as declared by the metric, otherwise by its name
+  std::string monitor = {};           // required: name of the metric, without its label
+  std::string dataloader_label = {};  // required: "train", or the label of the evaluator that reports the metric
+  double threshold = std::numeric_limits<double>::quiet_NaN();  // required; it must be exceeded: equal is not enough
+  std::optional<Better> better = {};  // HIGHER or LOWER; unset: as the metric declares, otherwise by its name
   bool stop_on_batch = false;         // also checks training metrics after each batch, which copies them to the host
 };
 

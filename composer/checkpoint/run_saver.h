@@ -34,17 +34,17 @@ class Saver;
 // with save_.
 struct RunSaverOptions {
   [[no_unique_address]] ByName by_name = {};
-  std::string folder = "{run_name}/checkpoints";
-  std::string filename = "ep{epoch}-ba{batch}";
-  std::string latest_filename = "latest";
-  Interval save_interval = "1ep";
-  bool overwrite = false;
-  bool weights_only = false;
-  std::int64_t num_checkpoints_to_keep = -1;
-  std::optional<Best> best = {};
-  OnFailure on_failure = OnFailure::FAIL;
-  bool async = true;
-  std::vector<std::string> ignore_keys = {};
+  std::string folder = "{run_name}/checkpoints";  // where checkpoints are written; placeholders are replaced
+  std::string filename = "ep{epoch}-ba{batch}";   // name of a checkpoint, with placeholders
+  std::string latest_filename = "latest";         // name of a link to the newest one; empty: no link
+  Interval save_interval = "1ep";             // any unit, or a function of event and state; also at the end of training
+  bool overwrite = false;                     // also replaces what other runs have written
+  bool weights_only = false;                  // true: no state.safetensors
+  std::int64_t num_checkpoints_to_keep = -1;  // number of this run's checkpoints; -1: all, 0: none is written
+  std::optional<Best> best = {};              // keeps the best by this metric, and the newest in addition
+  OnFailure on_failure = OnFailure::FAIL;     // what to do if a checkpoint cannot be written: FAIL, RETRY or CONTINUE
+  bool async = true;                          // writes on a background thread
+  std::vector<std::string> ignore_keys = {};  // globs of keys that are not saved
 };
 
 // What a trainer or a plug-in adds to the options.

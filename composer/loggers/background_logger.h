@@ -30,11 +30,11 @@ enum class WhenFull : std::uint8_t {
 };
 
 struct BackgroundOptions {
-  std::int64_t capacity = 65'536;  // >= 1; records that wait to be written
-  WhenFull when_full = WhenFull::WAIT;
+  std::int64_t capacity = 65'536;       // >= 1; number of records that may wait to be written
+  WhenFull when_full = WhenFull::WAIT;  // what to do while that many wait
   Seconds flush_interval{1};  // 0 to 86,400 s; longest time until a record is written. At EPOCH_END it is 1 s at most
   Seconds flush_timeout{60};  // >= 0; longest time that flush() and close() wait for the writer
-  LogFailure on_failure = LogFailure::CONTINUE;
+  LogFailure on_failure = LogFailure::CONTINUE;  // what to do when the writer throws
 };
 
 // Records to be written, in the order of the calls. All values and tensors are on the host. Tensors in entries and in

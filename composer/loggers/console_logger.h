@@ -14,9 +14,9 @@
 namespace composer::loggers {
 
 struct ConsoleLoggerOptions {
-  Time log_interval = "1ba";     // in epochs or batches, at least 1
+  Time log_interval = "1ba";     // in ep or ba, >= 1
   TextStream stream = "stderr";  // or "stdout", or a std::ostream
-  bool log_traces = false;       // also print which algorithms ran, immediately
+  bool log_traces = false;       // also prints which algorithms ran, immediately
 };
 
 // Prints the metrics logged since it last printed: after the first batch (or epoch) and then at every interval, after

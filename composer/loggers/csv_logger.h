@@ -10,13 +10,13 @@
 namespace composer::loggers {
 
 struct CsvLoggerOptions {
-  std::string path =
-      "{run_name}/metrics-rank{rank}.csv";  // {run_name} and {rank} are replaced; missing folders are made
-  bool append = false;                      // append to an existing file
-  bool overwrite = false;                   // replace an existing file; with neither, another run's is an error
-  Seconds flush_interval{1};                // 0 to 86,400 s; longest time until a line is in the file
-  LogFailure on_failure = LogFailure::CONTINUE;
-  WhenFull when_full = WhenFull::WAIT;
+  // Path of the file. {run_name} and {rank} are replaced; missing folders are made.
+  std::string path = "{run_name}/metrics-rank{rank}.csv";
+  bool append = false;        // appends to an existing file that no other logger writes
+  bool overwrite = false;     // replaces an existing file; with neither option, another run's file is an error
+  Seconds flush_interval{1};  // 0 to 86,400 s; longest time until a line is in the file
+  LogFailure on_failure = LogFailure::CONTINUE;  // if writing fails. CONTINUE: warn and count; FAIL: end the run
+  WhenFull when_full = WhenFull::WAIT;           // while 65,536 records wait: WAIT, DROP_NEWEST or DROP_OLDEST
 };
 
 // Writes one line for each value of a metric below the header step,epoch,batch,time,key,value, where time is in seconds

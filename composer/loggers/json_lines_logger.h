@@ -10,12 +10,13 @@
 namespace composer::loggers {
 
 struct JsonLinesLoggerOptions {
-  std::string path = "{run_name}/metrics.jsonl";  // {run_name} and {rank} are replaced; missing folders are made
-  bool append = false;                            // append to an existing file
-  bool overwrite = false;                         // replace an existing file; with neither, another run's is an error
-  Seconds flush_interval{1};                      // >= 0; longest time until a record is in the file
-  LogFailure on_failure = LogFailure::CONTINUE;
-  WhenFull when_full = WhenFull::WAIT;
+  // Path of the file. {run_name} and {rank} are replaced; missing folders are made.
+  std::string path = "{run_name}/metrics.jsonl";
+  bool append = false;        // appends to an existing file that no other logger writes
+  bool overwrite = false;     // replaces an existing file; with neither option, another run's file is an error
+  Seconds flush_interval{1};  // 0 to 86,400 s; longest time until a line is in the file
+  LogFailure on_failure = LogFailure::CONTINUE;  // if writing fails. CONTINUE: warn and count; FAIL: end the run
+  WhenFull when_full = WhenFull::WAIT;           // while 65,536 records wait: WAIT, DROP_NEWEST or DROP_OLDEST
 };
 
 // Writes one line of JSON for each call: {"step": 12, "epoch": 0, "batch": 12, "time": 3.5, "loss/train/total": 0.25},

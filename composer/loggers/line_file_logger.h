@@ -12,10 +12,10 @@
 namespace composer::loggers {
 
 struct LineFileOptions {
-  std::string path = {};   // {run_name} and {rank} are replaced; missing folders are made
-  bool append = false;     // append to an existing file that no other logger writes
-  bool overwrite = false;  // replace an existing file; with neither, another run's is an error
-  BackgroundOptions background = {};
+  std::string path = {};              // path of the file. {run_name} and {rank} are replaced; missing folders are made
+  bool append = false;                // appends to an existing file that no other logger writes
+  bool overwrite = false;             // replaces an existing file; with neither option, another run's file is an error
+  BackgroundOptions background = {};  // of the queue and the background thread
 };
 
 // The lines of a LineFileLogger. Called by the background thread, except for takes().

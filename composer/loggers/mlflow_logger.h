@@ -18,7 +18,7 @@ class MlflowWriter;
 
 struct MLFlowLoggerOptions {
   [[no_unique_address]] ByName by_name = {};
-  // Empty: MLFLOW_EXPERIMENT_NAME of the environment, or "my-mlflow-experiment".
+  // Created if it is missing. Empty: MLFLOW_EXPERIMENT_NAME of the environment, or "my-mlflow-experiment".
   std::string experiment_name = {};
   std::string run_name = {};                     // name of the MLflow run; empty: the run's run_name
   std::map<std::string, std::string> tags = {};  // tags of the run
@@ -26,17 +26,17 @@ struct MLFlowLoggerOptions {
   // A folder (mlruns, file:///data/mlruns), or the address of a tracking server (http://localhost:5000). Empty:
   // MLFLOW_TRACKING_URI of the environment, or "mlruns".
   std::string tracking_uri = {};
-  std::string fallback_folder = {};  // used if the server cannot be reached at the start; empty: that is a ConfigError
-  std::map<std::string, std::string> rename_metrics = {};                     // new names by key
-  std::vector<std::string> ignore_metrics = {}, ignore_hyperparameters = {};  // globs of keys
-  // >= 1; an unchanged value is logged only every so many steps.
+  std::string fallback_folder = {};  // used if the server cannot be reached at the start; empty: that is an error
+  std::map<std::string, std::string> rename_metrics = {};                     // new names of metrics, by key
+  std::vector<std::string> ignore_metrics = {}, ignore_hyperparameters = {};  // globs of keys that are left out
+  // >= 1; a value that does not change is logged only every so many steps.
   std::int64_t log_duplicated_metric_every_n_steps = 100;
-  bool log_artifacts = false;    // write the files of Logger::upload_file() to the run
-  std::int64_t max_images = 16;  // >= 1; images written per record, further ones are left out
-  std::int64_t attempts = 4;     // 1 to 10; tries of a request to the server, with growing pauses
-  Seconds flush_interval{10};    // 0 to 86,400 s; longest time until a record is written
-  LogFailure on_failure = LogFailure::CONTINUE;
-  WhenFull when_full = WhenFull::WAIT;
+  bool log_artifacts = false;                    // writes the files of Logger::upload_file() to the run
+  std::int64_t max_images = 16;                  // >= 1; images written per record, further ones are left out
+  std::int64_t attempts = 4;                     // 1 to 10; tries of a request to the server, with growing pauses
+  Seconds flush_interval{10};                    // 0 to 86,400 s; longest time until a record is written
+  LogFailure on_failure = LogFailure::CONTINUE;  // if writing fails. CONTINUE: warn and count; FAIL: end the run
+  WhenFull when_full = WhenFull::WAIT;           // while 65,536 records wait: WAIT, DROP_NEWEST or DROP_OLDEST
 };
 
 // Writes an MLflow run on a background thread, into a folder of MLflow's file store or to a tracking server. Metrics

@@ -13,12 +13,12 @@
 namespace composer::loggers {
 
 struct RemoteUploaderOptions {
-  std::string uri = {};          // required: s3://bucket/folder, https://host/folder or file:///folder
-                                 // {run_name} and {rank} are replaced
-  std::int64_t capacity = 1024;  // >= 1; number of waiting files. Further files are not uploaded
+  // Required: s3://bucket/folder, https://host/folder or file:///folder. {run_name} and {rank} are replaced.
+  std::string uri = {};
+  std::int64_t capacity = 1024;  // >= 1; number of files that may wait; further ones are not uploaded
   std::int64_t attempts = 5;     // 1 to 100; tries of a request whose failure may be temporary
   Seconds flush_timeout{60};     // 0 to 86,400 s; longest time that the end of the run and flush() wait for uploads
-  LogFailure on_failure = LogFailure::CONTINUE;  // CONTINUE: warn; FAIL: close() also throws
+  LogFailure on_failure = LogFailure::CONTINUE;  // CONTINUE: warn; FAIL: the end of the run also throws an error
 };
 
 // Uploads each file of Logger::upload_file() to uri + "/" + its name, in order, on a background thread. Training does

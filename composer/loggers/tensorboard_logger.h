@@ -14,15 +14,16 @@ namespace composer::loggers {
 class EventWriter;
 
 struct TensorBoardLoggerOptions {
-  std::string folder = "tensorboard/{run_name}";  // {run_name} is replaced; missing folders are made
-  bool simple_values = false;                     // write metrics in the form of torch.utils.tensorboard
-  std::int64_t max_images = 16;                   // >= 1; images written per record, further ones are left out
-  // Also pass the event file to Logger::upload_file() when an epoch or a fit ends, as tensorboard/{run_name}/<file
-  // name>, for example for a RemoteUploader.
+  std::string folder = "tensorboard/{run_name}";  // folder of the file; {run_name} is replaced; missing ones are made
+  // Writes metrics in the form of torch.utils.tensorboard, which EventAccumulator.Scalars() reads, instead of
+  // .Tensors(). TensorBoard shows both.
+  bool simple_values = false;
+  std::int64_t max_images = 16;  // >= 1; images written per record, further ones are left out
+  // Logs the file itself by upload_file() when an epoch or a fit ends, as tensorboard/{run_name}/<file>.
   bool upload = false;
-  Seconds flush_interval{1};  // 0 to 86,400 s; longest time until a record is in the file
-  LogFailure on_failure = LogFailure::CONTINUE;
-  WhenFull when_full = WhenFull::WAIT;
+  Seconds flush_interval{1};                     // 0 to 86,400 s; longest time until a record is in the file
+  LogFailure on_failure = LogFailure::CONTINUE;  // if writing fails. CONTINUE: warn and count; FAIL: end the run
+  WhenFull when_full = WhenFull::WAIT;           // while 65,536 records wait: WAIT, DROP_NEWEST or DROP_OLDEST
 };
 
 // Writes metrics, images, histograms, tables (as text) and hyperparameters for TensorBoard, on a background thread.

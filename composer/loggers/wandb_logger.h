@@ -23,14 +23,14 @@ struct WandBLoggerOptions {
   std::string name = {};               // name of the run in W&B; empty: run_name
   std::string entity = {};             // user or team; empty: the account that sends the run
   std::vector<std::string> tags = {};  // each of 1 to 64 characters
-  std::string job_type, notes;         // empty: none
+  std::string job_type, notes;         // as W&B shows them; empty: none
   std::string folder = ".";            // the run is written below its folder wandb/; {run_name} is replaced
-  bool log_artifacts = false;          // copy the files of Logger::upload_file() into the run
+  bool log_artifacts = false;          // copies the files of Logger::upload_file() into the run
   bool rank_zero_only = true;          // false: each rank writes a run of its own, NAME-rankN, in one group
   std::int64_t max_images = 16;        // >= 1; images written per record, further ones are left out
   Seconds flush_interval{1};           // 0 to 86,400 s; longest time until a finished step is in the file
-  LogFailure on_failure = LogFailure::CONTINUE;
-  WhenFull when_full = WhenFull::WAIT;
+  LogFailure on_failure = LogFailure::CONTINUE;  // if writing fails. CONTINUE: warn and count; FAIL: end the run
+  WhenFull when_full = WhenFull::WAIT;           // while 65,536 records wait: WAIT, DROP_NEWEST or DROP_OLDEST
 };
 
 // Writes an offline run of Weights & Biases, on a background thread and without a network, into
