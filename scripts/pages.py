@@ -156,6 +156,7 @@ def check_headers():
                 yield f'docs/reference/{module}/{page.name}: must name its header once, as in "Header: `composer/...h`."; has {named}'
 
 
+<<<<<<< HEAD
 def check_lists():
     for listed in sorted(reference.glob('*/README.md')):
         rows = re.findall(r'^\| \[\w+\]\((\w+\.md)\) \|', listed.read_text(), re.M)
@@ -164,6 +165,18 @@ def check_lists():
                 yield f'docs/reference/{listed.parent.name}/README.md: must have one row of {page.name}, has {rows.count(page.name)}'
 
 
+||||||| parent of 548d93a5 (Halve the pages of callbacks and loggers, with a list of each kind that is checked)
+=======
+def check_lists():
+    for listed in sorted(reference.glob('*/README.md')):
+        rows = re.findall(r'^\| \[([^\]]+)\]\((\w+\.md)\) \|', listed.read_text(), re.M)
+        for page in sorted(listed.parent.glob('*.md')):
+            row = (page.read_text().partition('\n')[0].removeprefix('# '), page.name)
+            if page.stem not in ('README', 'writing') and rows.count(row) != 1:
+                yield f'docs/reference/{listed.parent.name}/README.md: must have one row of [{row[0]}]({row[1]}), has {rows.count(row)}'
+
+
+>>>>>>> 548d93a5 (Halve the pages of callbacks and loggers, with a list of each kind that is checked)
 def anchors_of(page):
     headings = re.findall(r'^#+ (.*)$', re.sub(r'^```.*?^```', '', page.read_text(), flags=re.S | re.M), re.M)
     return {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings}

@@ -48,7 +48,7 @@ def fields_of(body):
         if re.match(r"(using|static|friend|explicit|template)\b|\[\[no_unique_address\]\] ByName ", code) or re.search(r"\boperator\b", code):
             continue
         for declared in split_at_commas(re.sub(r"^(.*?)\s+(?=\w+\s*(=|\{|,|$))", r"\1 ", code)):
-            found = re.fullmatch(r"(?:(?P<kind>\S.*?)\s+)?(?P<name>\w+)\s*(?:=\s*(?P<value>.*)|(?P<braces>\{.*\}))?", declared, re.S)
+            found = re.fullmatch(r"(?:(?P<kind>[^\s=][^=]*?)\s+)?(?P<name>\w+)\s*(?:=\s*(?P<value>.*)|(?P<braces>\{.*\}))?", declared, re.S)
             if not found or "(" in (found["kind"] or "") and ")" not in found["kind"]:
                 continue
             value = found["value"] if found["value"] is not None else found["braces"] or ""
