@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "composer/core/error.h"
 #include "composer/core/old_names.h"
+#include "composer/util/edit_distance.h"
 #include "composer/util/letters.h"
 
 namespace composer {
@@ -27,25 +25,11 @@ constexpr std::array<Row, kEventCount> kRows = {COMPOSER_EVENTS(COMPOSER_X)};
 
 const Row& row(Event event) { return kRows.at(static_cast<std::size_t>(event)); }
 
-// The edit distance: how many letters must be added, removed or replaced to turn one text into the other.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> to(b.size() + 1);  // from the first letters of `a` to the first j of `b`
-  std::iota(to.begin(), to.end(), 0);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(to[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = to[j + 1];
-      to[j + 1] = std::min({replaced, to[j] + 1, to[j + 1] + 1});
-    }
-  }
-  return to[b.size()];
-}
-
 // The event that a misspelled name in capitals most likely means.
 std::optional<Event> closest_event(std::string_view name) {
-  const auto nearest = std::ranges::min_element(kRows, {}, [&](const Row& one) { return distance(name, one.name); });
-  if (distance(name, nearest->name) > name.size() / 4) return std::nullopt;
+  const auto nearest =
+      std::ranges::min_element(kRows, {}, [&](const Row& one) { return util::edit_distance(name, one.name); });
+  if (!util::is_near(name, nearest->name)) return std::nullopt;
   return static_cast<Event>(nearest - kRows.begin());
 }
 

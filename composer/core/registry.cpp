@@ -5,6 +5,7 @@
 #include "composer/core/error.h"
 #include "composer/core/listed.h"
 #include "composer/core/old_names.h"
+#include "composer/util/edit_distance.h"
 #include "composer/util/letters.h"
 
 namespace composer::detail {
@@ -24,7 +25,11 @@ std::string_view meant_by(std::string_view given, const std::vector<std::string>
     if (without_form(name) == without_form(given)) return name;
   const auto is_known = [&](std::string_view name) { return std::ranges::find(known, name) != known.end(); };
   const std::string_view option = known_name(NameKind::OPTION, given, is_known);
-  return option.empty() ? known_name(NameKind::PLUGIN, given, is_known) : option;
+  if (!option.empty()) return option;
+  if (const std::string_view plugin = known_name(NameKind::PLUGIN, given, is_known); !plugin.empty()) return plugin;
+  const auto nearest =
+      std::ranges::min_element(known, {}, [&](const std::string& name) { return util::edit_distance(given, name); });
+  return nearest != known.end() && util::is_near(given, *nearest) ? std::string_view(*nearest) : std::string_view();
 }
 
 }  // namespace

@@ -61,16 +61,15 @@ std::span<const LogEntry> BatchLosses::log(std::int64_t microbatch_size) {
 void BatchLosses::stop_if_nan(const at::Tensor& total) const {
   if (!stops_if_nan() || !total.is_cpu() || !is_nan(total)) return;
   throw Error("the training loss is NaN", nan::cause_in_run(state_, /*gradients=*/false).text,
-              "\nthe option nan = OnNaN::WARN of the trainer goes on all the same");
+              "\nset the trainer's option nan = OnNaN::WARN to train on in spite of a NaN");
 }
 
 void BatchLosses::stop_if_last_is_nan() const {
   const at::Tensor* total = state_.batch_loss.find("total");
   if (on_nan_ != OnNaN::STOP || !state_.run || !total || total->is_cpu() || total->is_meta() || !is_nan(*total)) return;
-  throw Error(
-      "the training loss of batch ", state_.timestamp.batch - 1, " is NaN, and perhaps that of earlier ones; ",
-      "the callback NaNMonitor looks after each batch. The option nan = OnNaN::WARN of the trainer goes on all ",
-      "the same");
+  throw Error("the training loss of batch ", state_.timestamp.batch - 1, " is NaN, and perhaps that of earlier ones; ",
+              "the callback NaNMonitor looks after each batch. Set the trainer's option nan = OnNaN::WARN to train on "
+              "in spite of a NaN");
 }
 
 // Trials are not watched: their losses may become NaN.

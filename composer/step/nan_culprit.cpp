@@ -58,17 +58,32 @@ std::string statistics(const at::Tensor& tensor) {
   return text;
 }
 
-// The rows of [N, ...] that are not finite, as "rows 3, 7"; empty if all rows are not finite, or there is only one.
-std::string rows_of(const at::Tensor& tensor) {
+// The rows of [N, ...] that are not finite; none if all rows are not finite, or there is only one.
+struct Rows {
+  std::vector<std::int64_t> first;  // at most 8
+  std::int64_t count = 0, of = 0;
+
+  bool empty() const { return first.empty(); }
+};
+
+Rows rows_of(const at::Tensor& tensor) {
   constexpr std::int64_t kNamed = 8;
-  if (tensor.dim() == 0 || tensor.size(0) < 2 || tensor.layout() != at::kStrided) return "";
+  if (tensor.dim() == 0 || tensor.size(0) < 2 || tensor.layout() != at::kStrided) return {};
   const at::Tensor rows = tensor.isfinite().logical_not().flatten(1 < tensor.dim() ? 1 : 0);
   const at::Tensor bad = (rows.dim() > 1 ? rows.any(1) : rows).nonzero().flatten().cpu();
-  if (bad.numel() == 0 || bad.numel() == tensor.size(0)) return "";
-  std::string text = bad.numel() == 1 ? "row " : "rows ";
-  for (std::int64_t i = 0; i < std::min(bad.numel(), kNamed); ++i)
-    text += join(i == 0 ? "" : ", ", bad[i].item<std::int64_t>());
-  if (bad.numel() > kNamed) text += join(", ... (", bad.numel(), " of ", tensor.size(0), ')');
+  if (bad.numel() == 0 || bad.numel() == tensor.size(0)) return {};
+  Rows found{.count = bad.numel(), .of = tensor.size(0)};
+  for (std::int64_t i = 0; i < std::min(bad.numel(), kNamed); ++i) found.first.push_back(bad[i].item<std::int64_t>());
+  return found;
+}
+
+// " in rows 3, 7", or "".
+std::string in_rows(const Rows& rows) {
+  if (rows.empty()) return "";
+  std::string text = rows.count == 1 ? " in row " : " in rows ";
+  for (std::size_t i = 0; i < rows.first.size(); ++i) text += join(i == 0 ? "" : ", ", rows.first[i]);
+  if (static_cast<std::size_t>(rows.count) > rows.first.size())
+    text += join(", ... (", rows.count, " of ", rows.of, ')');
   return text;
 }
 
@@ -84,7 +99,8 @@ struct Found {
   std::string name, outer, place;  // aten::div, the operator that called it, "in fc1"
   bool finite_inputs = true;
   std::vector<std::string> inputs;
-  std::string output, rows;
+  std::string output;
+  Rows rows;
 };
 
 // Whether nothing was computed: the output is an input, or a part of one.
@@ -275,18 +291,28 @@ std::string sentence(const Found& found) {
   text += found.finite_inputs ? " made it of finite numbers:" : " had it from its inputs:";
   for (std::size_t i = 0; i < found.inputs.size(); ++i) text += join("\n  input ", i + 1, ": ", found.inputs[i]);
   text += "\n  output: " + found.output;
-  if (!found.rows.empty()) text += " in " + found.rows;
-  return text;
+  return text + in_rows(found.rows);
 }
 
-// Describes what was not finite before the step began; empty if everything was finite.
-std::string in_batch(const State& state) {
+// Describes what was not finite before the step began; has no text if everything was finite.
+Culprit in_batch(const State& state) {
   for (const auto& [name, tensor] : state.batch)
     if (!is_finite(tensor)) {
-      const std::string rows = rows_of(tensor);
-      return join("the batch has it already: \"", name, "\" is ", statistics(tensor), rows.empty() ? "" : " in ", rows);
+      const Rows rows = rows_of(tensor);
+      return {join("the batch has it already: \"", name, "\" is ", statistics(tensor), in_rows(rows)), true, rows.first,
+              rows.of};
     }
-  return "";
+  return {};
+}
+
+// "row 3 is sample 617", a line for the first rows.
+std::string samples_of_rows(const Culprit& culprit, const std::vector<std::int64_t>& samples) {
+  if (culprit.rows.empty() || culprit.of_rows != static_cast<std::int64_t>(samples.size())) return "";
+  std::string text = "\n";
+  for (std::size_t i = 0; i < culprit.rows.size(); ++i)
+    text += join(i == 0 ? "" : ", ", "row ", culprit.rows[i], " is sample ",
+                 samples[static_cast<std::size_t>(culprit.rows[i])]);
+  return text;
 }
 
 std::string text_of_samples(const std::vector<std::int64_t>& samples) {
@@ -316,7 +342,7 @@ std::string in_weights(const State& state) {
 Culprit find_culprit(const State& state, bool gradients, const std::function<void()>& repeat) {
   const at::NoGradGuard no_grad;
   const std::string weights = in_weights(state);
-  if (std::string before = in_batch(state); weights.empty() && !before.empty()) return {before};
+  if (Culprit before = in_batch(state); weights.empty() && !before.text.empty()) return before;
   CulpritFinder finder(*state.model);
   {
     const OperatorWatch watch(finder);
@@ -342,11 +368,12 @@ Culprit find_culprit(const State& state, bool gradients, const std::function<voi
   std::string text = sentence(*culprit);
   if (const auto& nan = finder.nan(); nan && nan->name != culprit->name)
     text += join("\nthe infinity became NaN in ", nan->name, ' ', nan->place);
-  return {text};
+  return {text, true, culprit->rows.first, culprit->rows.of};
 }
 
 Cause cause_in_run(const State& state, bool gradients) {
   Cause cause;
+  Culprit culprit;
   const auto add = [&](const char* part, auto make) {  // a failure here must not hide the NaN
     try {
       cause.text += make();
@@ -355,14 +382,15 @@ Cause cause_in_run(const State& state, bool gradients) {
     }
   };
   add("the cause was not found", [&] {
-    const Culprit culprit = find_culprit(state, gradients, [&] { state.run->repeat_microbatch(gradients); });
+    culprit = find_culprit(state, gradients, [&] { state.run->repeat_microbatch(gradients); });
     cause.of_this_batch = culprit.of_this_batch;
     return '\n' + culprit.text;
   });
   if (!cause.of_this_batch) return cause;
   add("the samples are not known", [&] {
     cause.samples = state.run->sample_indices();
-    return cause.samples.empty() ? std::string() : "\nsamples of the microbatch: " + text_of_samples(cause.samples);
+    if (cause.samples.empty()) return std::string();
+    return samples_of_rows(culprit, cause.samples) + "\nsamples of the microbatch: " + text_of_samples(cause.samples);
   });
   return cause;
 }

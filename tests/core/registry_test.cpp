@@ -164,6 +164,9 @@ TEST_CASE("An option or a plug-in that has another name elsewhere is found by th
         "(docs/reference/old-names.md)");
   CHECK(error("EarlyStopping", {}) ==
         "there is no \"EarlyStopping\"; did you mean \"early_stopper\"? There are: early_stopper, lr_monitor");
+  CHECK(error("early_stoper", {}).starts_with("there is no \"early_stoper\"; did you mean \"early_stopper\"?"));
+  CHECK(error("early_stopper", {{"patiense", "2ep"}})
+            .starts_with("early_stopper has no option \"patiense\"; did you mean \"patience\"?"));
   CHECK(error("LRMonitor", {}) ==
         "there is no \"LRMonitor\"; did you mean \"lr_monitor\"? There are: early_stopper, lr_monitor");
   CHECK(error("ModelCheckpoint", {}) ==

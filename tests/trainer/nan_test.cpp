@@ -54,7 +54,7 @@ TEST_CASE("By default, a fit ends with an error at a loss that is NaN, before th
   CHECK(contains(error, "epoch 0, batch 2"));
   CHECK(contains(error, "the training loss is NaN\nthe batch has it already: \"input\" is "));
   CHECK(contains(error, "1 NaN in row 1"));
-  CHECK(contains(error, "samples of the microbatch: 8, 9, 10, 11"));
+  CHECK(contains(error, "\nrow 1 is sample 9\nsamples of the microbatch: 8, 9, 10, 11"));
   CHECK(contains(error, "nan = OnNaN::WARN"));
   CHECK(weights_of(trainer).equal(weights_of(shorter)));
   CHECK(trainer.state().timestamp.batch == 2);
