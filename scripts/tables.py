@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMPOSER, DOCS = ROOT / "composer", ROOT / "docs"
 TABLE = re.compile(r"(<!-- options: ([\w:]+) -->\n).*?(<!-- end of options -->)", re.S)
 BLOCKS = {"TrainerOptions", "FitOptions", "EvalOptions", "PredictOptions"}  # shown by docs/reference/trainer.md as a reader writes them
+NOT_GIVEN = {"NamedOptions"}  # a base class, whose fields nobody sets
 
 
 def installed():
@@ -114,7 +115,7 @@ def main():
         elif written != text:
             page.write_text(written)
     wrong += [f"composer/{known[name][0]}: {name} has no table in a page: write <!-- options: {name} --> and <!-- end of options -->"
-              for name in sorted(set(known) - set(shown) - BLOCKS)]
+              for name in sorted(set(known) - set(shown) - BLOCKS - NOT_GIVEN)]
     print("\n".join(wrong) or f"tables: {len(shown)} structs of options are shown")
     sys.exit(bool(wrong))
 

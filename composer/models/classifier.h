@@ -17,7 +17,7 @@
 namespace composer::models {
 
 struct ClassifierOptions {
-  std::int64_t num_classes = 0;               // required, unless both train_metrics and val_metrics are given
+  std::int64_t num_classes = 0;               // required unless both train_metrics and val_metrics are given
   std::optional<Metrics> train_metrics = {};  // unset: MulticlassAccuracy
   std::optional<Metrics> val_metrics = {};    // unset: CrossEntropy and MulticlassAccuracy
   // loss of (logits, targets), a mean over the batch; unset: soft_cross_entropy
