@@ -9,7 +9,7 @@
 namespace composer::models {
 
 struct MlpOptions {
-  // Size of the input, sizes of the hidden layers, number of classes
+  // size of the input, sizes of the hidden layers, number of classes
   std::vector<std::int64_t> features = {784, 128, 10};
 };
 
