@@ -13,11 +13,10 @@
 namespace composer::data {
 
 struct ImageFilesOptions {
-  Transforms transform = {};   // applied to each image; without any, a sample is the uint8 image
-  ReadImageOptions read = {};  // how files are decoded
-  bool scaled_decoding =
-      true;             // decode a JPEG at 1/2, 1/4 or 1/8 of its size if the first transform needs at most half of it
-  bool verify = false;  // read the header of each file at once, and name those that are damaged
+  Transforms transform = {};    // applied to each image; without any, a sample is the uint8 image
+  ReadImageOptions read = {};   // how files are decoded
+  bool scaled_decoding = true;  // decode a JPEG smaller if the first transform needs at most half of its size
+  bool verify = false;          // read the header of each file at once, and name those that are damaged
 };
 
 // Files of images and what each shows, for map_style(). With scaled_decoding, a JPEG keeps at least twice the pixels
@@ -54,9 +53,8 @@ struct ImageFolderOptions {
   bool recursive = true;                  // images may lie in folders below that of their class
   Transforms transform = {};              // applied to each image; without any, a sample is the uint8 image
   ReadImageOptions read = {};             // how files are decoded
-  bool scaled_decoding =
-      true;             // decode a JPEG at 1/2, 1/4 or 1/8 of its size if the first transform needs at most half of it
-  bool verify = false;  // read the header of each file at once, and name those that are damaged
+  bool scaled_decoding = true;            // decode a JPEG smaller if the first transform needs at most half of its size
+  bool verify = false;                    // read the header of each file at once, and name those that are damaged
 };
 
 // Images in one folder for each class: FOLDER/cat/1.jpg, FOLDER/dog/2.jpg. The target of an image is the number of its
