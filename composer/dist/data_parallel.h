@@ -27,10 +27,6 @@ struct DataParallelOptions {
   bool broadcast_buffers = true;   // before each forward pass, all ranks get rank 0's buffers (batch-norm statistics)
   bool share_values = true;        // give all ranks rank 0's parameters and buffers; false: they are equal already
 };
-bool gradients_in_bf16 = false;  // rounds gradients to bf16 for sending, which halves the bytes
-bool broadcast_buffers = true;   // before each forward pass, all ranks get rank 0's buffers (batch-norm statistics)
-bool share_values = true;        // false: all ranks have equal parameters and buffers already
-};
 
 // Averages gradients over ranks during the backward pass. Uses the Reducer of libtorch's C++ core, which PyTorch's
 // DistributedDataParallel uses, too. All calls are collectives: every rank makes them in the same order. With one rank
