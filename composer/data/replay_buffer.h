@@ -23,7 +23,6 @@ struct ReplayBufferOptions {
   double alpha = 0;                        // 0: all are equally likely; otherwise in proportion to priority^alpha
   double beta = 0.4;                       // 0 to 1; with alpha > 0: how far the tensor "weight" corrects for that
   std::optional<std::uint64_t> seed = {};  // unset: the trainer's seed; 17 without a trainer
-};                                         // unset: the trainer's seed; 17 without a trainer
 };
 
 // Transitions of reinforcement learning, of which batches are drawn at random, with replacement. It is the loader of a

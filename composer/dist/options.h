@@ -35,18 +35,5 @@ struct DistributedOptions {
   // writes all.
   bool sharded_checkpoints = false;
 };
-bool broadcast_buffers = true;    // at the start of each batch, all ranks get rank 0's batch-norm statistics
-std::int64_t bucket_cap_mb = 25;  // MiB; gradients travel in pieces of about this size
-bool gradients_in_bf16 = false;   // rounds gradients to bf16 for sending, which halves the bytes
-// A power of two; 0: off. Each batch is trained in that many parts, and their gradients are added in an order that
-// does not depend on the number of ranks. 1, 2, 4 ... ranks then compute identical bits on a CPU.
-std::int64_t virtual_shards = 0;
-// Stages of ZeRO. 0: every rank keeps and updates everything. 1: each rank keeps the optimizer's state of some
-// parameters and updates these. 2: in addition, it keeps only their gradients after the last backward pass.
-std::int64_t zero_stage = 0;
-// With zero_stage 1 or 2: each rank writes its part of the optimizer's state into the checkpoint. False: rank 0
-// writes all.
-bool sharded_checkpoints = false;
-};
 
 }  // namespace composer::dist

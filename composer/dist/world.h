@@ -34,8 +34,8 @@ struct COMPOSER_EXPORT PeerLost : Error {
 
 struct Options {
   std::chrono::milliseconds store_timeout = std::chrono::minutes(5);  // time until all ranks have arrived
-  std::chrono::milliseconds collective_timeout =
-      std::chrono::minutes(10);  // time for one collective while all ranks are alive
+  // Time for one collective while all ranks are alive.
+  std::chrono::milliseconds collective_timeout = std::chrono::minutes(10);
   // Time from shutdown() on this rank to shutdown() on the last one: rank 0 may still be exporting a model.
   std::chrono::milliseconds shutdown_timeout = std::chrono::hours(1);
   std::chrono::milliseconds dead_after = std::chrono::seconds(5);  // a rank without a heartbeat for this long is lost
