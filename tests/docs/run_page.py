@@ -93,6 +93,8 @@ def follow(folder, home):
     if options.prefix:
         environment |= {"CMAKE_PREFIX_PATH": str(options.prefix), "HOME": str(home)}
         (home / "composer").symlink_to(options.prefix)
+    if not shutil.which("make"):  # CMake's own choice
+        environment["CMAKE_GENERATOR"] = "Ninja"
     if options.programs:
         text = options.page.read_text()
         for name in {options.page.stem, *re.findall(r"<!-- file: (\w+)\.cpp -->", text)}:
