@@ -2,8 +2,7 @@
 """Checks the pages of docs/ against the code:
 - the blocks of options in docs/reference/trainer.md list the fields of the structs in order and with their defaults;
 - the page of a plug-in names its header, the list of a folder of plug-ins has a row for each, and links lead to pages and headings that exist;
-- tables of options in other pages have a row for each field of the struct, and that of optimizers one for each, as has
-  the list of the tests that try each;
+- the table of optimizers has a row for each, as has the list of the tests that try each;
 - docs/reference/state.md has a row for each field of State, of Timestamp and of Reported, in order and with its type, and for each function
   of Tensors;
 - the packages in docs/reference/building.md are those that the scripts install."""
@@ -17,30 +16,6 @@ root = pathlib.Path(__file__).resolve().parent.parent
 docs = root / 'docs'
 reference = docs / 'reference'
 
-TABLES = {
-    'InMemoryOptions': ('data/in_memory.h', 'data.md'),
-    'MapStyleOptions': ('data/map_style.h', 'data.md'),
-    'FindLrOptions': ('trainer/lr_finder.h', 'schedules.md'),
-    'GenerateOptions': ('models/generate.h', 'models.md'),
-    'TokenWindowOptions': ('data/text/token_file.h', 'data/text.md'),
-    'PadCollateOptions': ('data/text/pad_collate.h', 'data/text.md'),
-    'BpeTrainOptions': ('data/text/bpe_tokenizer.h', 'data/text.md'),
-    'StreamingOptions': ('data/mds/streaming_dataset.h', 'data/streaming.md'),
-    'StreamingLoaderOptions': ('data/mds/streaming_dataset.h', 'data/streaming.md'),
-    'MdsWriterOptions': ('data/mds/mds_writer.h', 'data/streaming.md'),
-    'SplitOptions': ('data/split.h', 'data/splits.md'),
-    'WindowOptions': ('data/windows.h', 'data/series.md'),
-    'WindowSplitOptions': ('data/windows.h', 'data/series.md'),
-    'ReplayBufferOptions': ('data/replay_buffer.h', 'data/replay.md'),
-    'ImageFolderOptions': ('data/image/image_folder.h', 'data/images.md'),
-    'ReadImageOptions': ('data/image/read_image.h', 'data/images.md'),
-    'ImagePreprocessingOptions': ('data/image/image_preprocessing.h', 'data/images.md'),
-    'PredictorOptions': ('predict/predictor.h', 'predict.md'),
-    'SavePredictorOptions': ('predict/predictor.h', 'predict.md'),
-    'ExportOptions': ('predict/export.h', 'export.md'),
-    'CsvOptions': ('data/table/csv.h', 'data/tables.md'),
-    'TableFeaturesOptions': ('data/table/table_features.h', 'data/tables.md'),
-}
 STRUCTS = ['TrainerOptions', 'FitOptions', 'EvalOptions', 'PredictOptions']  # of composer/trainer/trainer.h
 
 
@@ -97,14 +72,6 @@ def check_options():
                 yield f'docs/reference/trainer.md: {struct}::{name} is {value}, and {default} in the header'
 
 
-def check_tables():
-    for struct, (header, page) in TABLES.items():
-        listed = {name for row in re.findall(r'^\| ([^|]*`[^|]*) \|', (reference / page).read_text(), re.M) for name in re.findall(r'`\.?(\w+)`', row)}
-        for name, _ in fields_of((root / 'composer' / header).read_text(), struct):
-            if name not in listed:
-                yield f'docs/reference/{page}: {struct}::{name} is in no table'
-
-
 def members_of(header, kind, name):
     """(type, name) of each public field, and (None, name) of each public function, in order."""
     body = re.search(rf'^{kind} (?:COMPOSER_EXPORT )?{name} {{\n(.*?)^}};', header, re.S | re.M).group(1)
@@ -156,17 +123,6 @@ def check_headers():
                 yield f'docs/reference/{module}/{page.name}: must name its header once, as in "Header: `composer/...h`."; has {named}'
 
 
-<<<<<<< HEAD
-def check_lists():
-    for listed in sorted(reference.glob('*/README.md')):
-        rows = re.findall(r'^\| \[\w+\]\((\w+\.md)\) \|', listed.read_text(), re.M)
-        for page in sorted(listed.parent.glob('*.md')):
-            if page.stem not in ('README', 'writing') and rows.count(page.name) != 1:
-                yield f'docs/reference/{listed.parent.name}/README.md: must have one row of {page.name}, has {rows.count(page.name)}'
-
-
-||||||| parent of 548d93a5 (Halve the pages of callbacks and loggers, with a list of each kind that is checked)
-=======
 def check_lists():
     for listed in sorted(reference.glob('*/README.md')):
         rows = re.findall(r'^\| \[([^\]]+)\]\((\w+\.md)\) \|', listed.read_text(), re.M)
@@ -176,7 +132,6 @@ def check_lists():
                 yield f'docs/reference/{listed.parent.name}/README.md: must have one row of [{row[0]}]({row[1]}), has {rows.count(row)}'
 
 
->>>>>>> 548d93a5 (Halve the pages of callbacks and loggers, with a list of each kind that is checked)
 def anchors_of(page):
     headings = re.findall(r'^#+ (.*)$', re.sub(r'^```.*?^```', '', page.read_text(), flags=re.S | re.M), re.M)
     return {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings}
@@ -208,6 +163,6 @@ def check_packages():
         yield f'docs/reference/building.md: lists {name}, which scripts/lib.sh does not know'
 
 
-errors = [*check_options(), *check_tables(), *check_state(), *check_optimizers(), *check_headers(), *check_links(), *check_packages(), *check_lists()]
+errors = [*check_options(), *check_state(), *check_optimizers(), *check_headers(), *check_links(), *check_packages(), *check_lists()]
 if errors:
     sys.exit('pages: ' + '\npages: '.join(errors))

@@ -11,8 +11,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMPOSER, DOCS = ROOT / "composer", ROOT / "docs"
 TABLE = re.compile(r"(<!-- options: ([\w:]+) -->\n).*?(<!-- end of options -->)", re.S)
-BLOCKS = {"TrainerOptions", "FitOptions", "EvalOptions", "PredictOptions"}  # shown by docs/reference/trainer.md as a reader writes them
 NOT_GIVEN = {"NamedOptions"}  # a base class, whose fields nobody sets
+BLOCKS = {"TrainerOptions", "FitOptions", "EvalOptions", "PredictOptions"}  # shown by docs/reference/trainer.md as a reader writes them
 
 
 def installed():
@@ -53,7 +53,8 @@ def fields_of(body):
             if not found or "(" in (found["kind"] or "") and ")" not in found["kind"]:
                 continue
             value = found["value"] if found["value"] is not None else found["braces"] or ""
-            yield found["name"], " ".join(value.split()), " ".join(comments)
+            seconds = re.fullmatch(r"(?:Seconds\(|\{)([\d.]+)[)}]", value) if (found["kind"] or "").endswith("Seconds") else None
+            yield found["name"], f"{seconds[1]} s" if seconds else " ".join(value.split()), " ".join(comments)
 
 
 def split_at_commas(code):
@@ -82,16 +83,31 @@ def cell(text):
     return text.replace("|", "\\|")
 
 
-def prose(text):
-    """`<` would begin a tag of HTML, but in code."""
-    return cell("`".join(part if i % 2 else part.replace("<", "&lt;") for i, part in enumerate(text.split("`"))))
+def meaning(comment):
+    """A comment as a cell: without a capital at its beginning and a full stop at its end; outside of code, `<` would begin a tag of HTML."""
+    if re.match(r"(?!Composer)[A-Z][a-z]+\b", comment):
+        comment = comment[0].lower() + comment[1:]
+    return cell("`".join(part if i % 2 else part.replace("<", "&lt;") for i, part in enumerate(comment.removesuffix(".").split("`"))))
+
+
+def grouped(value):
+    """65'536 as 65,536."""
+    return re.sub(r"(?<=\d)'(?=\d{3})", ",", value)
+
+
+def row(field, value, comment):
+    required = re.match(r"(>=? [\d.]+, |)[Rr]equired(?! unless)(?:[,:;.] |$)", comment)
+    if required:
+        comment = (required[1] if comment[required.end():] else required[1].removesuffix(", ")) + comment[required.end():]
+    default = "required" if required else f"`{cell(grouped(value))}`" if value else ""
+    return f"| `{field}` | {default} | {meaning(comment)} |"
 
 
 def table(name, known):
     _, base, fields = known[name]
     if base in known:
         fields = known[base][2] + fields
-    rows = [f"| `{field}` | {f'`{cell(value)}`' if value else ''} | {prose(comment)} |" for field, value, comment in fields]
+    rows = [row(*field) for field in fields]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
 

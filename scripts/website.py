@@ -63,6 +63,12 @@ def headers():
     return re.findall(r'^#include "(composer/.*)"$', (ROOT / "composer/composer.h").read_text(), re.M)
 
 
+def namespaces(text):
+    """Where a header declares more than what other headers define."""
+    bodies = re.findall(r"^namespace ([\w:]+) \{\n(.*?)^\}", text, re.S | re.M)
+    return list(dict.fromkeys(name for name, body in bodies if "detail" not in name and not re.fullmatch(r"(\s*(class|struct) \w+;)*\s*", body)))
+
+
 def anchor_of(heading):
     """As GitHub makes them; scripts/pages.py checks these."""
     return re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(" ", "-")
@@ -114,6 +120,7 @@ class Site:
 
         def change(text):
             text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.S)
+            text = re.sub(r"\{(?=[^{}`\n]*\} *(?:\||$))", r"\\{", text, flags=re.M)  # would be attributes
             text = HEADING.sub(heading, text)
             text = LINK.sub(lambda found: found[1] + self.link(path, place, found[2]) + found[3], text)
             text = re.sub(r"^\|.*\|$", lambda row: re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), row[0]), text, flags=re.M)
@@ -159,7 +166,7 @@ class Site:
             place, text = f"reference/api/{module.replace('/', '_')}.md", f"# composer/{module}\n\nThe headers of `composer/{module}`, and what they declare.\n"
             for path in paths:
                 about, found = declared(ROOT / path)
-                spaces = list(dict.fromkeys(space for space in re.findall(r"^namespace ([\w:]+) \{$", (ROOT / path).read_text(), re.M) if "detail" not in space))
+                spaces = namespaces((ROOT / path).read_text())
                 text += f"\n## {posixpath.basename(path)} {{#{anchor_of(path)}}}\n\n```cpp\n#include <{path}>\n```\n\n"
                 text += f"{words_of(about)}\n\n" if about else ""
                 text += f"In namespace {' and '.join(f'`{space}`' for space in spaces)}.\n\n" if spaces else ""
@@ -248,10 +255,11 @@ STYLE = """\
 .md-typeset table:not([class]) th { min-width: 0; padding: .5em .8em; }
 .md-typeset table:not([class]) td { padding: .5em .8em; }
 .md-typeset table:not([class]) td:first-child code { white-space: nowrap; }
-.md-typeset h1, .md-typeset h2, .md-typeset h3 { overflow-wrap: anywhere; }
+.md-typeset h1, .md-typeset h2, .md-typeset h3, .md-typeset p, .md-typeset li { overflow-wrap: anywhere; }
 @media screen and (max-width: 44.9375em) {
   .md-typeset table:not([class]) th, .md-typeset table:not([class]) td { padding: .4em .5em; }
   .md-typeset table:not([class]) td:last-child { min-width: 9rem; }
+  .md-typeset table:not([class]) td:first-child code { display: inline-block; max-width: 7rem; white-space: normal; overflow-wrap: break-word; word-break: normal; }
 }
 @media screen and (min-width: 76.25em) { .md-grid { max-width: 68rem; } }
 """

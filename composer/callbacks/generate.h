@@ -15,7 +15,7 @@ namespace composer::callbacks {
 using TokenList = std::vector<std::int64_t>;
 
 struct GenerateOptions {
-  std::vector<TokenList> prompts = {};  // the tokens of each prompt, at least one. At least one prompt is required
+  std::vector<TokenList> prompts = {};  // tokens of each prompt, at least one
   std::string prompt_tokens = {};       // further prompts, as text: "1 2 3; 4 5"
   Interval interval = "1ep";            // when texts are generated; also when training reaches its max_duration
   std::int64_t batch_size = 0;          // >= 0; number of prompts that run at once; 0: all

@@ -21,12 +21,14 @@ struct ImageVisualizerOptions {
   ImageMode mode = ImageMode::INPUT;  // INPUT: the images that go into the model; SEGMENTATION: also their masks
   std::int64_t num_images = 8;        // >= 1; a smaller microbatch gives fewer
   bool channels_last = false;         // the inputs are [N, H, W, C] instead of [N, C, H, W]
-  std::string input_key = "input", target_key = "target";  // names of the tensors in the batch
-  // How the inputs were normalized: (x - mean) / stddev with x from 0 to 1; one number, or one per channel, stddev > 0.
-  // The normalization is undone before images are logged. Empty: not normalized.
-  std::vector<double> mean = {}, stddev = {};
-  bool rescale = false;     // scales each image so that its smallest value becomes 0 and its largest 1
-  std::string folder = {};  // folder of PNG files; placeholders as in the names of checkpoints. Empty: no files
+  std::string input_key = "input";    // name of the images in the batch
+  std::string target_key = "target";  // name of the masks in the batch
+  // The inputs were normalized as (x - mean) / stddev with x from 0 to 1, which is undone before images are logged. One
+  // number, or one per channel; empty: not normalized.
+  std::vector<double> mean = {};
+  std::vector<double> stddev = {};  // > 0; one number, or one per channel
+  bool rescale = false;             // scales each image so that its smallest value becomes 0 and its largest 1
+  std::string folder = {};          // folder of PNG files; placeholders as in the names of checkpoints. Empty: no files
 };
 
 // Logs images of the first microbatch of each batch that is due as Images/Train, and images of the first microbatch of

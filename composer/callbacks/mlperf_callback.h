@@ -20,15 +20,16 @@ struct MLPerfCallbackOptions {
   MLPerfBenchmark benchmark = MLPerfBenchmark::RESNET;  // RESNET: epoch_num counts epochs; BERT: it counts samples
   double target = 0.759;                                // finite; the run is successful when the metric is greater
   std::string division = "open";                        // "open" is the only value
-  std::string metric_name = "MulticlassAccuracy", metric_label = "eval";  // the metric, and the only evaluator's label
-  std::string submitter = "MosaicML";                                     // name of your organisation
-  std::string system_name = {};                // name of the machine; empty: <processes>x<device>_composer
-  MLPerfStatus status = MLPerfStatus::ONPREM;  // ONPREM, CLOUD or PREVIEW
-  std::string cache_clear_cmd = {};            // run at INIT, split at spaces; empty: none is run, with a warning
-  std::int64_t host_processors_per_node = 0;   // >= 0; 0: unknown
-  // Sizes of the data sets, >= 0; 0: those of the first epoch and of the first evaluation.
-  std::int64_t train_samples = 0, eval_samples = 0;
-  bool exit_at_target = false;  // ends training when the metric is greater than the target
+  std::string metric_name = "MulticlassAccuracy";       // the metric that must reach the target
+  std::string metric_label = "eval";                    // label of the only evaluator
+  std::string submitter = "MosaicML";                   // name of your organisation
+  std::string system_name = {};                         // name of the machine; empty: <processes>x<device>_composer
+  MLPerfStatus status = MLPerfStatus::ONPREM;           // ONPREM, CLOUD or PREVIEW
+  std::string cache_clear_cmd = {};           // run at INIT, split at spaces; empty: none is run, with a warning
+  std::int64_t host_processors_per_node = 0;  // >= 0; 0: unknown
+  std::int64_t train_samples = 0;             // >= 0; size of the training data; 0: that of the first epoch
+  std::int64_t eval_samples = 0;              // >= 0; size of the evaluation data; 0: that of the first evaluation
+  bool exit_at_target = false;                // ends training when the metric is greater than the target
 };
 
 // Logs the times and results of a run in the format of MLPerf Training, as lines ":::MLLOG {json}" of the file

@@ -16,16 +16,18 @@ struct ProfilerOptions {
   // batches that prepare the recording, and `active` batches that are recorded. The last active batch of a cycle ends a
   // trace, and so does the last batch of an epoch.
 
-  std::int64_t skip_first = 0;  // >= 0; batches of each epoch before the first cycle
-  std::int64_t wait = 0;        // >= 0; batches of a cycle that are skipped first
-  std::int64_t warmup = 1;      // >= 0; batches of a cycle that then prepare the recording
-  std::int64_t active = 4;      // >= 1; batches of a cycle that are recorded
-  std::int64_t repeat = 1;      // number of cycles in an epoch; 0: until its end
-  bool operators = true;        // records libtorch's operators by its own profiler (kineto); on a GPU also kernels
-  bool record_shapes = false;   // records the shapes of the operators' operands
-  // Counters of the machine in the trace. A background thread samples them during the recording, at least twice.
-  bool sys_prof_cpu = true, sys_prof_memory = false, sys_prof_disk = false, sys_prof_net = false;
-  Seconds sys_prof_stats_thread_interval{0.5};  // 0.001 to 86,400 s between two samples of these counters
+  std::int64_t skip_first = 0;   // >= 0; batches of each epoch before the first cycle
+  std::int64_t wait = 0;         // >= 0; batches of a cycle that are skipped first
+  std::int64_t warmup = 1;       // >= 0; batches of a cycle that then prepare the recording
+  std::int64_t active = 4;       // >= 1; batches of a cycle that are recorded
+  std::int64_t repeat = 1;       // number of cycles in an epoch; 0: until its end
+  bool operators = true;         // records libtorch's operators by its own profiler (kineto); on a GPU also kernels
+  bool record_shapes = false;    // records the shapes of the operators' operands
+  bool sys_prof_cpu = true;      // samples the load of the processors for the trace, in a background thread
+  bool sys_prof_memory = false;  // also samples the memory
+  bool sys_prof_disk = false;    // also samples the disk
+  bool sys_prof_net = false;     // also samples the network
+  Seconds sys_prof_stats_thread_interval{0.5};  // 0.001 to 86,400 s between two samples; at least two are taken
   std::string folder = "{run_name}/traces";     // folder of the traces; placeholders as in the names of checkpoints
   // Names of the traces, with the same placeholders: the counts are those at the end of the trace.
   std::string filename = "ep{epoch}-ba{batch}-rank{rank}.json";

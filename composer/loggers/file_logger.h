@@ -14,12 +14,12 @@ class OutputCapture;
 struct FileLoggerOptions {
   // Path of the file. {run_name} and {rank} are replaced; missing folders are made.
   std::string path = "{run_name}/logs-rank{rank}.txt";
-  bool append = false;     // appends to an existing file that no other logger writes
-  bool overwrite = false;  // replaces an existing file; with neither option, another run's file is an error
-  bool log_traces = true;  // also writes which algorithms ran
-  // Also write what the program writes to std::cout, or to std::cerr and std::clog, from INIT to close().
-  bool capture_stdout = false, capture_stderr = false;
-  Seconds flush_interval{1};                     // 0 to 86,400 s; longest time until a line is in the file
+  bool append = false;          // appends to an existing file that no other logger writes
+  bool overwrite = false;       // replaces an existing file; with neither option, another run's file is an error
+  bool log_traces = true;       // also writes which algorithms ran
+  bool capture_stdout = false;  // also writes what the program writes to std::cout, from INIT to close()
+  bool capture_stderr = false;  // also writes what the program writes to std::cerr and std::clog
+  Seconds flush_interval{1};    // 0 to 86,400 s; longest time until a line is in the file
   LogFailure on_failure = LogFailure::CONTINUE;  // if writing fails. CONTINUE: warn and count; FAIL: end the run
   WhenFull when_full = WhenFull::WAIT;           // while 65,536 records wait: WAIT, DROP_NEWEST or DROP_OLDEST
 };

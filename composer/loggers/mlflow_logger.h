@@ -27,8 +27,9 @@ struct MLFlowLoggerOptions {
   // MLFLOW_TRACKING_URI of the environment, or "mlruns".
   std::string tracking_uri = {};
   std::string fallback_folder = {};  // used if the server cannot be reached at the start; empty: that is an error
-  std::map<std::string, std::string> rename_metrics = {};                     // new names of metrics, by key
-  std::vector<std::string> ignore_metrics = {}, ignore_hyperparameters = {};  // globs of keys that are left out
+  std::map<std::string, std::string> rename_metrics = {};  // new names of metrics, by key
+  std::vector<std::string> ignore_metrics = {};            // globs of keys that are left out
+  std::vector<std::string> ignore_hyperparameters = {};    // globs of keys that are left out
   // >= 1; a value that does not change is logged only every so many steps.
   std::int64_t log_duplicated_metric_every_n_steps = 100;
   bool log_artifacts = false;                    // writes the files of Logger::upload_file() to the run

@@ -26,8 +26,9 @@ struct SlackLoggerOptions {
   Time log_interval = "1ep";               // in ep or ba, >= 1; how often logged entries are sent
   std::int64_t max_logs_per_message = 50;  // 1 to 50 entries; further ones are sent in further messages
   std::string webhook_url = {};            // an incoming webhook of Slack; empty: the key and the channel are used
-  std::string slack_logging_api_key = {};  // a token with the scope chat:write; empty: SLACK_LOGGING_API_KEY
-  std::string channel_id = {};             // empty: SLACK_LOGGING_CHANNEL_ID of the environment
+  // A token with the scope chat:write. Empty: SLACK_LOGGING_API_KEY of the environment.
+  std::string slack_logging_api_key = {};
+  std::string channel_id = {};                    // empty: SLACK_LOGGING_CHANNEL_ID of the environment
   std::string api_url = "https://slack.com/api";  // address of the API
   std::int64_t attempts = 3;  // 1 to 10; tries for each message, with growing pauses, once Slack has answered
 };

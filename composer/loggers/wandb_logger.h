@@ -23,7 +23,8 @@ struct WandBLoggerOptions {
   std::string name = {};               // name of the run in W&B; empty: run_name
   std::string entity = {};             // user or team; empty: the account that sends the run
   std::vector<std::string> tags = {};  // each of 1 to 64 characters
-  std::string job_type, notes;         // as W&B shows them; empty: none
+  std::string job_type = {};           // type of the job, as W&B shows it; empty: none
+  std::string notes = {};              // notes on the run; empty: none
   std::string folder = ".";            // the run is written below its folder wandb/; {run_name} is replaced
   bool log_artifacts = false;          // copies the files of Logger::upload_file() into the run
   bool rank_zero_only = true;          // false: each rank writes a run of its own, NAME-rankN, in one group
