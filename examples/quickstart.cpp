@@ -1,11 +1,12 @@
 // The README's example: a small network on Fashion-MNIST.
 #include <iostream>
 
-#include <composer/composer.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
+
+#include <composer/composer.h>
 
 namespace nn = torch::nn;
 using namespace composer;

@@ -8,8 +8,8 @@
 namespace composer {
 namespace {
 
-// Whose, the kind, the name, ours, and a note, in which code stands in backquotes. The rows of docs/reference/old-names.md
-// are in this order: run scripts/old_names.py after a change.
+// Whose, the kind, the name, ours, and a note, in which code stands in backquotes. The rows of
+// docs/reference/old-names.md are in this order: run scripts/old_names.py after a change.
 // clang-format off
 constexpr OldName kOldNames[] = {
     {"Composer", NameKind::EVENT, "training_start", "fit_start", ""},
