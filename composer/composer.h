@@ -47,6 +47,7 @@
 #include "composer/callbacks/memory_monitor.h"
 #include "composer/callbacks/memory_snapshot.h"
 #include "composer/callbacks/mlperf_callback.h"
+#include "composer/callbacks/model_summary.h"
 #include "composer/callbacks/nan_monitor.h"
 #include "composer/callbacks/oom_observer.h"
 #include "composer/callbacks/optimizer_monitor.h"

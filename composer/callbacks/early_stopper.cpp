@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "composer/callbacks/direction.h"
+#include "composer/callbacks/stop_finished.h"
 #include "composer/core/direction.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -64,9 +65,14 @@ void EarlyStopper::judge(const State& state) {
     best_ = value;
     best_at_ = now;
   } else if (now.get(patience.unit()) - best_at_->get(patience.unit()) > patience) {
-    state.stop.ask(join("EarlyStopper: ", label, "/", monitor, " has not improved for longer than ", patience),
-                   Stop::FINISHED);
+    stop_finished(state, join("EarlyStopper: ", label, '/', monitor, " has not improved for longer than ", patience,
+                              "; it is ", value, ", and ", best_text()));
   }
+}
+
+std::string EarlyStopper::best_text() const {
+  if (!best_) return "it has had no best value";
+  return join("its best value is ", *best_, ", of epoch ", best_at_->epoch, ", batch ", best_at_->batch);
 }
 
 // A best value that was loaded does not count if the direction has changed.

@@ -17,12 +17,12 @@ struct EarlyStopperOptions {
   Time patience = "1ep";              // >= 0, in ep or ba; the run stops when more than this has passed since the best
 };
 
-// Requests a stop when the metric has not improved for longer than `patience`. The first value counts as the best; NaN
-// never does. Checks when the evaluator ends; training metrics at the end of epochs and, if patience is in batches,
-// after each batch, which reads the metric on the host. Each trainer starts without a best value. Throws ConfigError
-// from the constructor, at the start of a fit whose evaluator has no such metric, and at an evaluation that does not
-// report it. Warns at the start of a fit without the label, and when the trainer is closed after fits, not only paused
-// ones, in which it has checked nothing.
+// Requests a stop when the metric has not improved for longer than `patience`, and says so in one warning. The first
+// value counts as the best; NaN never does. Checks when the evaluator ends; training metrics at the end of epochs and,
+// if patience is in batches, after each batch, which reads the metric on the host. Each trainer starts without a best
+// value. Throws ConfigError from the constructor, at the start of a fit whose evaluator has no such metric, and at an
+// evaluation that does not report it. Warns at the start of a fit without the label, and when the trainer is closed
+// after fits, not only paused ones, in which it has checked nothing.
 class COMPOSER_EXPORT EarlyStopper final : public Callback {
  public:
   explicit EarlyStopper(EarlyStopperOptions options);
@@ -39,6 +39,7 @@ class COMPOSER_EXPORT EarlyStopper final : public Callback {
  private:
   void judge(const State& state);
   void ask_direction(const State& state);
+  std::string best_text() const;
 
   EarlyStopperOptions options_;
   std::optional<Better> better_;  // the direction of best_

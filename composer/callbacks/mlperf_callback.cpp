@@ -23,6 +23,7 @@
 #include "composer/callbacks/callback_files.h"
 #include "composer/callbacks/direction.h"
 #include "composer/callbacks/mlperf_system.h"
+#include "composer/callbacks/stop_finished.h"
 #include "composer/checkpoint/name_format.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -336,9 +337,8 @@ void MLPerfCallback::eval_end(const State& state, Logger&) {
     log_->stopped = succeeds;
   }
   if (succeeds && options_.exit_at_target)
-    state.stop.ask(
-        join("MLPerfCallback: ", options_.metric_name, " is ", accuracy, ", greater than the target ", options_.target),
-        Stop::FINISHED);
+    stop_finished(state, join("MLPerfCallback: ", options_.metric_name, " is ", accuracy, ", greater than the target ",
+                              options_.target));
 }
 
 void MLPerfCallback::visit_state(StateVisitor& visit) {

@@ -13,6 +13,7 @@ Entry<Callbacks> lr_monitor();
 Entry<Callbacks> memory_monitor();
 Entry<Callbacks> memory_snapshot();
 Entry<Callbacks> mlperf();
+Entry<Callbacks> model_summary();
 Entry<Callbacks> nan_monitor();
 Entry<Callbacks> oom_observer();
 Entry<Callbacks> optimizer_monitor();
@@ -34,6 +35,7 @@ const Registry<Callbacks>& registry() {
       entries::memory_monitor(),
       entries::memory_snapshot(),
       entries::mlperf(),
+      entries::model_summary(),
       entries::nan_monitor(),
       entries::oom_observer(),
       entries::optimizer_monitor(),

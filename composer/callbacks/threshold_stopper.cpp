@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "composer/callbacks/direction.h"
+#include "composer/callbacks/stop_finished.h"
 #include "composer/core/direction.h"
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
@@ -40,8 +41,7 @@ void ThresholdStopper::judge(const State& state) {
   const double value = state.metrics.at(label, monitor);
   if (!better_) better_ = direction("ThresholdStopper", given, state, label, monitor);
   if (better_ == Better::HIGHER ? value > threshold : value < threshold)
-    state.stop.ask(join("ThresholdStopper: ", label, "/", monitor, " is ", value, ", beyond ", threshold),
-                   Stop::FINISHED);
+    stop_finished(state, join("ThresholdStopper: ", label, '/', monitor, " is ", value, ", beyond ", threshold));
 }
 
 namespace {

@@ -17,10 +17,10 @@ struct ThresholdStopperOptions {
   bool stop_on_batch = false;         // also checks training metrics after each batch, which copies them to the host
 };
 
-// Requests a stop when the metric is better than the threshold; equal or NaN is not better. Checks when the evaluator
-// ends, and training metrics at the end of epochs. Throws ConfigError from the constructor, at the start of a fit whose
-// evaluator has no such metric, and at an evaluation that does not report it. Warns at the start of a fit without the
-// label.
+// Requests a stop when the metric is better than the threshold, and says so in one warning; equal or NaN is not better.
+// Checks when the evaluator ends, and training metrics at the end of epochs. Throws ConfigError from the constructor,
+// at the start of a fit whose evaluator has no such metric, and at an evaluation that does not report it. Warns at the
+// start of a fit without the label.
 class COMPOSER_EXPORT ThresholdStopper final : public Callback {
  public:
   explicit ThresholdStopper(ThresholdStopperOptions options);

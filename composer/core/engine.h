@@ -82,6 +82,8 @@ class COMPOSER_EXPORT Engine {
   void close();
   bool closed() const { return closed_; }
 
+  // Whether the callback is in a trainer that is open.
+  static bool is_in_use(const Callback& callback) { return callback.lease_.holder_ != nullptr; }
   // Loggers first, as in Composer's state.callbacks.
   std::vector<Plugin<Callback>> callbacks() const;
   const std::vector<Plugin<Algorithm>>& algorithms() const { return algorithms_; }

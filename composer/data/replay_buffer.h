@@ -26,10 +26,10 @@ struct ReplayBufferOptions {
 };
 
 // Transitions of reinforcement learning, of which batches are drawn at random, with replacement. It is the loader of a
-// trainer, and one of its callbacks, so that checkpoints contain what is in it:
+// trainer, which makes it one of its callbacks as well, so that checkpoints contain what is in it:
 //
 //   const auto replay = std::make_shared<data::ReplayBuffer>(data::ReplayBufferOptions{.capacity = 100'000, ...});
-//   Trainer trainer({.train_dataloader = replay, .callbacks = {replay}, ...});
+//   Trainer trainer({.train_dataloader = replay, ...});
 //
 // What is drawn depends on the seed, the position and the content alone, so a run that is resumed with the saved
 // content draws the same. Batches have the tensors of the transitions, and "index", int64 [B], which names them to

@@ -17,6 +17,7 @@
 #include "composer/core/option.h"
 #include "composer/models/positions.h"
 #include "composer/models/ready.h"
+#include "composer/models/token_range.h"
 #include "composer/surgery/feed_forward.h"
 #include "composer/surgery/layer.h"
 #include "composer/surgery/position_bias.h"
@@ -51,8 +52,9 @@ class Embeddings final : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor* types) {
     if (tokens.dim() != 2 || tokens.size(1) > longest_)
       throw DataError("bert: expected input_ids [N, T] with T <= ", longest_, ", got ", tokens.sizes());
-    const at::Tensor of_type = types ? type_->forward(*types) : type_->weight[0];
-    at::Tensor x = word_->forward(tokens) + of_type;
+    const at::Tensor of_type =
+        types ? looked_up(type_, *types, {"bert", "type", "the types of tokens are"}) : type_->weight[0];
+    at::Tensor x = looked_up(word_, tokens, {"bert", "token", "the tokens of its vocabulary are"}) + of_type;
     if (position_) x = x + detail::first_rows(position_->weight, tokens);
     return dropout_(norm_(x));
   }
@@ -63,6 +65,10 @@ class Embeddings final : public torch::nn::Module {
   }
 
  private:
+  static at::Tensor looked_up(Embedding& table, const at::Tensor& numbers, const detail::NumbersOf& of) {
+    return detail::looked_up(numbers, table->weight.size(0), of, [&] { return table->forward(numbers); });
+  }
+
   std::int64_t longest_;
   Embedding word_, position_, type_;
   Layer norm_, dropout_;

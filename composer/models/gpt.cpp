@@ -20,6 +20,7 @@
 #include "composer/models/language_model.h"
 #include "composer/models/positions.h"
 #include "composer/models/ready.h"
+#include "composer/models/token_range.h"
 #include "composer/surgery/feed_forward.h"
 #include "composer/surgery/layer.h"
 #include "composer/surgery/position_bias.h"
@@ -145,7 +146,7 @@ class Gpt : public torch::nn::Module, public LearnsPositions, public Incremental
   at::Tensor forward(const at::Tensor& tokens) {
     if (tokens.dim() != 2 || tokens.size(1) > longest_)
       throw DataError("gpt: expected tokens [N, T] with T <= ", longest_, ", got ", tokens.sizes());
-    at::Tensor x = wte_->forward(tokens);
+    at::Tensor x = embedded(tokens);
     if (wpe_) x = x + detail::first_rows(wpe_->weight, tokens);
     for (const Layer& block : blocks_) x = block(x);
     return head(x);
@@ -183,6 +184,11 @@ class Gpt : public torch::nn::Module, public LearnsPositions, public Incremental
 
   class GptTexts;
 
+  at::Tensor embedded(const at::Tensor& tokens) {
+    return detail::looked_up(tokens, wte_->weight.size(0), {"gpt", "token", "the tokens of its vocabulary are"},
+                             [&] { return wte_->forward(tokens); });
+  }
+
   at::Tensor head(const at::Tensor& x) {
     const at::Tensor y = ln_f_(x);
     return lm_head_ ? lm_head_(y) : at::linear(y, wte_->weight);
@@ -208,7 +214,7 @@ class Gpt::GptTexts final : public IncrementalDecoder::Texts {
     const std::int64_t count = tokens.size(1);
     if (seen_ + count > capacity_)
       throw DataError("gpt: texts of ", seen_, " tokens have no room for ", count, "; their capacity is ", capacity_);
-    at::Tensor x = gpt_.wte_->forward(tokens);
+    at::Tensor x = gpt_.embedded(tokens);
     if (gpt_.wpe_) x = x + positions(count);
     const std::optional<at::Tensor> allowed = mask(x, count);
     for (std::size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i]->append(x, kept_[i], seen_, capacity_, allowed);

@@ -91,6 +91,15 @@ void MetricSet::restore(const Kept& kept) {
   }
 }
 
+const Metric& MetricSet::metric(std::string_view name) const {
+  const auto found = std::ranges::find(list_, name, &Entry::name);
+  if (found == list_.end())
+    throw ConfigError("metrics of ", label_, ": there is none called \"", name,
+                      "\"; there are: ", list_.empty() ? "none" : listed(list_, &Entry::name));
+  if (report_.empty()) throw ConfigError("metrics of ", label_, ": \"", name, "\" has measured nothing yet");
+  return *found->metric;
+}
+
 std::vector<std::string> MetricSet::names() const {
   std::vector<std::string> names;
   names.reserve(list_.size());
@@ -147,7 +156,8 @@ void MetricSet::report(State& state, Logger& logger, bool keep_if_empty, dist::W
   std::vector<std::shared_ptr<Metric>> metrics;
   metrics.reserve(list_.size());
   for (const Entry& entry : list_) metrics.push_back(entry.metric);
-  const MetricSums::OverRanks all(sums_, *world, metrics, updated, state.device);
+  MetricSums::OverRanks all(sums_, *world, metrics, updated, state.device);
+  if (!keep_if_empty) all.stay();
   compute(state, logger, keep_if_empty && !all.updated());
   if (all.updated() && !keep_if_empty) log_content(logger);
 }

@@ -2,6 +2,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "composer/core/fit_outline.h"
@@ -28,10 +29,15 @@ class MetricSet {
   void update(Model& model, const Batch& batch, const Outputs& outputs);
   // Computes all metrics, sets them in the state and logs them in one call. With `keep_if_empty` and no update since
   // the last report, as at the end of an epoch, metrics keep their values. With a world, the metrics are those of the
-  // samples of all ranks; all ranks make the same calls. Tables and images of metrics are logged without keep_if_empty
+  // samples of all ranks; all ranks make the same calls. Without keep_if_empty they keep the sums of all ranks, so call
+  // reset() before the next update. Tables and images of metrics are logged without keep_if_empty
   // only, because those of training would be logged at each batch.
   void report(State& state, Logger& logger, bool keep_if_empty, dist::World* world);
   std::span<const LogEntry> reported() const { return report_; }  // by the last call of report()
+  const std::string& label() const { return label_; }
+  // The metric of this name with what the last report was computed from. Throws ConfigError if there is none, or no
+  // report.
+  const Metric& metric(std::string_view name) const;
   bool empty() const { return list_.empty(); }
   std::vector<std::string> names() const;  // of all values
   StateDict local_hparams() const;         // with names such as "MulticlassAccuracy/top_k"

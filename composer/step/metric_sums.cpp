@@ -182,6 +182,7 @@ void MetricSums::OverRanks::gather_rows(dist::World& world, at::Device device) {
 }
 
 MetricSums::OverRanks::~OverRanks() {
+  if (stays_) return;
   std::size_t next = 0, next_rows = 0;
   for (const auto& metric : metrics_) {
     metric->visit_sums([&](std::string_view, at::Tensor& sum) { sum = own_[next++]; });

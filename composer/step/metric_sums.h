@@ -32,6 +32,7 @@ class MetricSums {
     ~OverRanks();
     OverRanks(const OverRanks&) = delete;
     OverRanks& operator=(const OverRanks&) = delete;
+    void stay() { stays_ = true; }             // the metrics keep the sums and rows of all ranks
     bool updated() const { return updated_; }  // whether any rank has added anything
 
    private:
@@ -40,7 +41,7 @@ class MetricSums {
 
     std::vector<at::Tensor> own_;
     std::vector<std::vector<at::Tensor>> own_rows_;
-    bool updated_ = false;
+    bool updated_ = false, stays_ = false;
   };
 
  private:

@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/model_access.h"
 #include "composer/trainer/ranks.h"
 
@@ -60,6 +62,23 @@ bool Evaluations::judges(const EvalRun& run, const Feed& feed, bool is_cut, cons
   if (!is_own && std::ranges::any_of(runs_, has_label)) return false;
   const auto all = is_own ? run.feed.num_batches() : run.feed.loader()->num_batches();
   return !ranks.any(is_cut && feed.num_batches() != all);
+}
+
+const Metric& Evaluations::metric(std::string_view label, std::string_view name) const {
+  std::vector<const MetricSet*> sets;
+  for (const MetricSet& set : given_) sets.push_back(&set);
+  for (const EvalRun& run : runs_) sets.push_back(&run.metrics);
+  const auto label_of = [](const MetricSet* set) { return set->label(); };
+  const auto found = std::ranges::find(sets, label, label_of);
+  if (found == sets.end())
+    throw ConfigError("metric(): there is no evaluator \"", label,
+                      "\"; there are: ", sets.empty() ? "none" : listed(sets, label_of));
+  return (*found)->metric(name);
+}
+
+void Evaluations::keep_metrics(std::vector<EvalRun> given) {
+  given_.clear();
+  for (EvalRun& run : given) given_.push_back(std::move(run.metrics));
 }
 
 void Evaluations::declare_metrics(const MetricSet& of_training, State& state) const {

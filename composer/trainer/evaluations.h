@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
@@ -58,6 +59,10 @@ class Evaluations {
   // Whether values measured on `feed` are used to compare checkpoints: not if `feed` leaves out data of `run`, or is
   // not the data that the trainer evaluates under this label.
   bool judges(const EvalRun& run, const Feed& feed, bool is_cut, const Ranks& ranks) const;
+  // The metric of an evaluator with what its last evaluation has measured. Throws ConfigError if there is none.
+  const Metric& metric(std::string_view label, std::string_view name) const;
+  // Keeps the metrics of evaluators that were given to one call, for metric(); replaces those of the call before.
+  void keep_metrics(std::vector<EvalRun> given);
   // The metrics of training and of all evaluators.
   void declare_metrics(const MetricSet& of_training, State& state) const;
   void count_from_zero();  // after a reset of time: no evaluator has been due yet
@@ -68,6 +73,7 @@ class Evaluations {
 
  private:
   std::vector<EvalRun> runs_;
+  std::vector<MetricSet> given_;      // of the last call of eval() with evaluators of its own
   std::vector<std::string> pending_;  // labels of pending evaluators
 };
 

@@ -155,20 +155,37 @@ void check_without_tokens(const Interval& interval, const char* option) {
   if (!interval.function() && is_tokens(interval.time())) throw_without_tokens(interval.time(), option);
 }
 
+namespace {
+
+[[noreturn]] void throw_other_epoch(const Timestamp& from, const std::string& has, const std::string& with,
+                                    const char* may_change) {
+  throw ConfigError("train_dataloader: its ", has, ", and the run was saved after batch ", from.batch_in_epoch,
+                    " of epoch ", from.epoch, " with ", with,
+                    ", so it would repeat or leave out samples; resume it with ", with, " (another ", may_change,
+                    " may begin with an epoch), or start a new run from its weights with ",
+                    "load_path and load_weights_only");
+}
+
+}  // namespace
+
 void check_same_batches(const StateDict& saved, const Timestamp& from, const Feed& feed) {
   if (!feed || from.batch_in_epoch == 0) return;
   const auto check = [&](const char* name, std::optional<std::int64_t> now, const char* what, const char* of_what) {
     const StateValue* before = saved.find(name);
     const auto* then = before ? std::get_if<std::int64_t>(before) : nullptr;
     if (!then || !now || *now == *then) return;
-    throw ConfigError("train_dataloader: its ", what, " ", *now, " samples, and the run was saved after batch ",
-                      from.batch_in_epoch, " of epoch ", from.epoch, " with ", of_what, " of ", *then,
-                      ", so it would repeat or leave out samples; resume it with ", of_what, " of ", *then,
-                      " (another size may begin with an epoch), or start a new run from its weights with load_path ",
-                      "and load_weights_only");
+    throw_other_epoch(from, join(what, ' ', *now, " samples"), join(of_what, " of ", *then), "size");
   };
   check("train_batch_size", feed.batch_size(), "batches have", "batches");
   check("train_samples", feed.num_samples(), "data has", "data");
+}
+
+void check_same_length(std::int64_t batches, const Timestamp& from, Feed feed, std::uint64_t seed, std::int64_t epoch) {
+  check_position(feed, seed, epoch,
+                 from.batch_in_epoch);  // the number may differ by epoch, so the loader is moved there
+  const std::optional<std::int64_t> now = feed.loader()->num_batches();
+  if (now && *now != batches)
+    throw_other_epoch(from, join("epoch has ", *now, " batches"), join("an epoch of ", batches), "length");
 }
 
 void check_can_split(std::int64_t samples, const Feed& feed) {

@@ -79,6 +79,9 @@ void check_without_tokens(const Interval& interval, const char* option);
 // size and number of samples. `saved`: the hyperparameters in the checkpoint.
 void check_same_batches(const StateDict& saved, const Timestamp& from, const Feed& feed);
 
+// The same for a loader of which only the number of batches is known: `batches` in that epoch when it was saved.
+void check_same_length(std::int64_t batches, const Timestamp& from, Feed feed, std::uint64_t seed, std::int64_t epoch);
+
 // Warns if microbatches would be larger than the batches of the loader.
 void check_can_split(std::int64_t samples, const Feed& feed);
 

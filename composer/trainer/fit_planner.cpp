@@ -51,6 +51,7 @@ FitPlan FitPlanner::plan(const FitOptions& given, FitHistory::Remaining remainin
   check_intervals(plan, /*gives_batches=*/!needs_loader);
   check_step(plan);
   plan.holds.loader = plan.feed.lease();
+  if (resumption.found) check_same_epoch(plan);
   if (given.train_dataloader && plan.from.batch_in_epoch > 0) {
     const Progress progress{.now = plan.from, .iteration_length = state.iteration_length};
     check_position(plan.feed, state.seed, progress.loader_epoch(), plan.from.batch_in_epoch);
@@ -61,6 +62,7 @@ FitPlan FitPlanner::plan(const FitOptions& given, FitHistory::Remaining remainin
 // The part of the plan that also holds for later fits.
 FitPlan FitPlanner::plan_lasting(const FitOptions& given) const {
   check(given, fit_options());
+  check_is_saved(given.train_dataloader);
   FitPlan plan{.feed = data.of_fit(given, options, ranks),
                .precision = given.precision.value_or(state.precision),
                .microbatch_size = given.device_train_microbatch_size,
@@ -122,6 +124,14 @@ void FitPlanner::check_intervals(const FitPlan& plan, bool gives_batches) const 
   checkpoints.check_fit(outline, plan.feed, /*may_set_metrics=*/gives_batches || !engine.algorithms().empty());
   plan.rates.schedules().check_fit(outline, state);
   for (const auto& callback : engine.callbacks()) callback.object->check_fit(outline, state);
+}
+
+// Checks that the epoch in which a resumed run stands has as many batches as before.
+void FitPlanner::check_same_epoch(const FitPlan& plan) const {
+  const bool may_differ = ranks.have_own_loaders() && !ranks.first();  // the checkpoint is that of rank 0
+  if (!resumption.epoch_batches || !plan.feed || plan.from.batch_in_epoch == 0 || may_differ) return;
+  const Progress progress{.now = plan.from, .iteration_length = state.iteration_length};
+  check_same_length(*resumption.epoch_batches, plan.from, plan.feed, state.seed, progress.loader_epoch());
 }
 
 // Checks that the optimizer, the algorithms and the number of ranks allow the steps of the fit.

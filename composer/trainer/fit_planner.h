@@ -45,6 +45,7 @@ struct FitPlanner {
   OptionalTime goal_of(const FitOptions& given, const Timestamp& from) const;
   OptionalTime end_of(const FitOptions& given, const FitPlan& plan, bool needs_limit) const;
   void check_intervals(const FitPlan& plan, bool gives_batches) const;
+  void check_same_epoch(const FitPlan& plan) const;
   void check_step(const FitPlan& plan) const;
   const std::vector<EvalRun>& runs_of(const FitPlan& plan) const;
   const MetricSet& metrics_of_training(const FitPlan& plan) const;

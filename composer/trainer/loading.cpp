@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <c10/util/ScopeExit.h>
@@ -14,6 +17,7 @@
 #include "composer/checkpoint/scratch.h"
 #include "composer/core/engine.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/model_access.h"
 #include "composer/core/plugin_state.h"
 #include "composer/formats/renaming.h"
@@ -171,8 +175,34 @@ void check_saved(const StateDict& saved, const std::string& from, const State& s
   check_plugins(saved, engine);
 }
 
+// The options with which a trainer loads those weights of a checkpoint that fit its model.
+std::string options_for_weights(const WeightsReport& report, const std::string& path) {
+  constexpr std::size_t kMost = 4;
+  std::set<std::string> patterns;
+  for (const std::string& line : report.mismatched) {  // "module.fc.weight: Float [3, 4] in the model, ..."
+    const std::string name = line.substr(0, line.find(": "));
+    const std::size_t dot = name.rfind('.');
+    patterns.insert("\"model/" + (dot == std::string::npos ? name : name.substr(0, dot) + ".*") + '"');
+  }
+  std::string text = "load_path = \"" + path + "\" with load_weights_only = true, load_strict_model_weights = false";
+  if (!patterns.empty() && patterns.size() <= kMost) text += " and load_ignore_keys = {" + listed(patterns) + "}";
+  return text;
+}
+
+// Follows the error of a whole checkpoint, for which load_weights() and its options are of no use.
+std::string advice(const WeightsReport& report, const std::string& path, bool goes_on) {
+  const std::string options = options_for_weights(report, path);
+  if (!goes_on)
+    return "\nA checkpoint is loaded whole only into the model that wrote it; for its weights alone give " + options +
+           '.';
+  return "\nsave_folder: the run there is of another model. For a new run set another save_folder or run_name. "
+         "To begin it with the weights that fit, also give " +
+         options + '.';
+}
+
+// `advise`: of a whole checkpoint, in the place of the options of load_weights(); empty for weights alone.
 void load_model(const StateDict& saved, const std::string& from, bool strict, State& state, const Engine& engine,
-                WeightsInUse& weights_in_use) {
+                WeightsInUse& weights_in_use, const std::function<std::string(const WeightsReport&)>& advise) {
   const StateValue* found = saved.find("model");
   if (!found) return;
   const auto loaded = c10::make_scope_exit([&] { weights_in_use.loaded(); });
@@ -188,8 +218,11 @@ void load_model(const StateDict& saved, const std::string& from, bool strict, St
     std::string why;
     if (!missing.empty()) why += "\nIt was trained with " + missing + ", which this trainer does not have.";
     if (!differing.empty()) why += "\nIt was trained with other options of algorithms: " + differing;
-    if (why.empty()) throw;
-    throw WeightsError(error.what() + why, error.report);
+    const std::string differences = error.report.text();
+    std::string what = error.what();
+    if (advise && !differences.empty()) what = from + " does not fit the model" + differences;
+    if (advise) why += advise(error.report);
+    throw WeightsError(what + why, error.report);
   }
 }
 
@@ -201,7 +234,8 @@ void RunLoader::load_first() const {
     const std::string path = resumption.found->path.string();
     warn_of_missing_optimizer(saved, path, state);
     check_saved(saved, path, state, engine, /*goes_on=*/true);
-    load_model(saved, path, /*strict=*/options.load_strict_model_weights, state, engine, weights_in_use);
+    load_model(saved, path, /*strict=*/options.load_strict_model_weights, state, engine, weights_in_use,
+               [&](const WeightsReport& report) { return advice(report, path, /*goes_on=*/true); });
     run_state.load(saved, path, StateVisitor::Of::THIS_RUN);
     if (options.seed && state.seed != *options.seed && ranks.first())
       warn(join("checkpoint: the run goes on with its seed, ", state.seed, ", and not with .seed = ", *options.seed,
@@ -230,7 +264,10 @@ void RunLoader::load(const LoadOptions& from, const std::vector<Rename>& rename)
   const bool strict = from.strict_model_weights && (from.weights_only || from.ignore_keys.empty());
   weights_in_use.with_trained([&] {
     try {
-      load_model(loaded.state, loaded.path, strict, state, engine, weights_in_use);
+      std::function<std::string(const WeightsReport&)> whole;
+      if (!loaded.weights_only)
+        whole = [&](const WeightsReport& report) { return advice(report, loaded.path, /*goes_on=*/false); };
+      load_model(loaded.state, loaded.path, strict, state, engine, weights_in_use, whole);
     } catch (const WeightsError& error) {
       if (from.weights_only) throw WeightsError(error.what() + kOptionsOfTrainers, error.report);
       throw;

@@ -72,7 +72,9 @@ struct Resumption : saving::ResumePoint {
   // holds for this version only.
   std::uint64_t weights = 0;
   std::optional<saving::Moment> resumed_at;  // where the fit that was under way has been resumed in this process
-  StateDict hyperparameters_before;          // from the checkpoint that is resumed
+  // Batches in the epoch in which the run was saved, of a loader that knows only their number.
+  std::optional<std::int64_t> epoch_batches;
+  StateDict hyperparameters_before;  // from the checkpoint that is resumed
   // "rng" waits until training begins, because hooks may draw random numbers before. "scaler" waits until a fit scales
   // losses. From a checkpoint of this run, these wait until the first fit has begun: "settings" of the model;
   // "schedulers" and "evaluated", which the options of fit() may replace; "hyperparameters", to be compared; and

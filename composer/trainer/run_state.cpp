@@ -151,6 +151,7 @@ void RunState::visit_state(StateVisitor& visit) const {
   std::string finished = visit.is_loading() ? "" : Resumption::reason_to_save(state.stop);
   field("stop", finished);
   if (visit.is_of_this_run()) visit("fit", fits.last);  // the fits of another run do not count
+  visit_epoch(visit);
   settings.visit_state(visit, as_module(*state.model));
   hyperparameters.visit_state(visit);
   if (is_there("pending_evaluations")) evaluators.visit_pending(visit);
@@ -178,6 +179,19 @@ void RunState::visit_state(StateVisitor& visit) const {
     checkpoints.visit_state(visit, weights_in_use.version());
   else if (visit.is_of_this_run())
     checkpoints.visit_state(visit, resumption.weights);
+}
+
+// How many batches the epoch has in which the run stands, if its loader knows that, and not how many samples it has,
+// which are among the hyperparameters.
+void RunState::visit_epoch(StateVisitor& visit) const {
+  std::optional<std::int64_t> batches = resumption.epoch_batches;
+  if (!visit.is_loading() && fit) {
+    const Feed& feed = fit->source.feed();
+    const bool stands_in = feed && state.timestamp.batch_in_epoch > 0;
+    batches = stands_in && !feed.num_samples() ? feed.loader()->num_batches() : std::nullopt;
+  }
+  visit("epoch_batches", batches);
+  if (visit.is_loading()) resumption.epoch_batches = visit.is_of_this_run() ? batches : std::nullopt;
 }
 
 // Current metrics and due evaluations belong to the weights that are saved with them.

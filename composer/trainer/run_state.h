@@ -51,6 +51,7 @@ struct RunState {
 
  private:
   void visit_state(StateVisitor& visit) const;
+  void visit_epoch(StateVisitor& visit) const;
   void visit_measured(StateVisitor& visit) const;
 };
 

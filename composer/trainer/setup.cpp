@@ -139,6 +139,7 @@ void Trainer::Impl::commit(FitPlan plan) {
     fits.unfinished.reset();
   }
   commit_lasting(plan);
+  evaluators.keep_metrics({});
   fits.begin(plan.counted_from, plan.goal);
   if (dist::World* const world = ranks.world()) plan.holds.among_ranks = world->training();
   fit.emplace(data, ranks, std::move(plan.holds)).follows_pause = fits.paused;

@@ -79,6 +79,7 @@ Ranks of_rank(TrainerOptions& options) {
   Ranks ranks(options.world, options.distributed);
   options.world = ranks.shared_world();
   options.loggers = loggers_of(options.loggers, ranks);
+  add_loader(options.train_dataloader, options.callbacks);
   if (!options.tune_cache.empty()) options.tune_cache = std::filesystem::absolute(options.tune_cache);
   return ranks;
 }
@@ -331,8 +332,13 @@ void Trainer::eval(EvalOptions options) {
     trainer.evaluation_loop.eval(runs, options.subset_num_batches, by_program);
     if (!trainer.fit) trainer.checkpoints.write_measured();
   });
+  trainer.evaluators.keep_metrics(std::move(given));
   // A stopper that decides at an evaluation between two fits does not end the next fit.
   if (!trainer.fit && !was_asked) trainer.state.stop.answer();
+}
+
+const Metric& Trainer::found_metric(std::string_view label, std::string_view name) const {
+  return impl().evaluators.metric(label, name);
 }
 
 std::vector<Outputs> Trainer::predict(const AnyDataSpec& dataloader, PredictOptions options) {

@@ -1,10 +1,12 @@
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Generator.h>
@@ -13,8 +15,10 @@
 #include "composer/checkpoint/save_options.h"
 #include "composer/core/any_model.h"
 #include "composer/core/engine.h"
+#include "composer/core/error.h"
 #include "composer/core/export.h"
 #include "composer/core/interval.h"
+#include "composer/core/metric.h"
 #include "composer/core/plugins.h"
 #include "composer/core/state.h"
 #include "composer/core/weights_use.h"
@@ -219,6 +223,15 @@ class COMPOSER_EXPORT Trainer {
   LrCurve find_lr(const FindLrOptions& options = {});
 
   void eval(EvalOptions options = {});  // results are in state().metrics
+  // The metric of an evaluator with what its last evaluation has measured, over all ranks, for what is not in
+  // state().metrics: trainer.metric<metrics::ConfusionMatrix>("eval", "ConfusionMatrix").matrix(). Evaluators of eval()
+  // are there until the next eval() or fit. Throws ConfigError if there is none, nothing was evaluated, or it is of
+  // another class.
+  template <std::derived_from<Metric> M>
+  const M& metric(std::string_view label, std::string_view name) const {
+    if (const auto* metric = dynamic_cast<const M*>(&found_metric(label, name))) return *metric;
+    throw ConfigError("metric(): ", label, "/", name, " is of another class than the one that was asked for");
+  }
   std::vector<Outputs> predict(const AnyDataSpec& dataloader, PredictOptions options = {});  // tensors on the CPU
   // Like predict(), but returns one row for each sample, on all ranks, in the order of the data if the loader tells it.
   // Throws RunError, with a DataError in it, if an output has no row for each, or rows that differ in shape.
@@ -261,6 +274,7 @@ class COMPOSER_EXPORT Trainer {
 
  private:
   struct Impl;
+  const Metric& found_metric(std::string_view label, std::string_view name) const;
   Impl& impl() const;  // throws Error if this trainer has been moved from
   std::unique_ptr<Impl> impl_;
 };

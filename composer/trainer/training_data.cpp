@@ -1,10 +1,37 @@
 #include "composer/trainer/training_data.h"
 
+#include <algorithm>
+#include <memory>
+#include <typeinfo>
+#include <utility>
+
+#include "composer/core/engine.h"
+#include "composer/core/error.h"
 #include "composer/core/state.h"
+#include "composer/data/replay_buffer.h"
 #include "composer/trainer/ranks.h"
 #include "composer/trainer/trainer.h"
 
 namespace composer {
+
+void add_loader(const AnyDataSpec& data, Callbacks& callbacks) {
+  const auto loader = std::dynamic_pointer_cast<Callback>(data.dataloader);
+  if (!loader || Engine::is_in_use(*loader) || dynamic_cast<const LoggerDestination*>(loader.get())) return;
+  if (std::ranges::any_of(callbacks.list(), [&](const auto& plugin) { return plugin.object == loader; })) return;
+  // By its class, so that it listens to its own events only.
+  if (auto replay = std::dynamic_pointer_cast<data::ReplayBuffer>(data.dataloader))
+    callbacks.add(std::move(replay));
+  else
+    callbacks.add(loader);
+}
+
+void check_is_saved(const AnyDataSpec& data) {
+  const auto* loader = dynamic_cast<const Callback*>(data.dataloader.get());
+  if (!loader || Engine::is_in_use(*loader)) return;
+  throw ConfigError("train_dataloader: this ", class_name(typeid(*loader)),
+                    " is a callback as well, and a fit adds none, ",
+                    "so it would not be saved; give it to the Trainer's options, as train_dataloader or in callbacks");
+}
 
 void TrainingData::begin(const TrainerOptions& options, const Ranks& ranks, State& state) {
   if (!options.train_dataloader) return;

@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "composer/core/plugins.h"
+#include "composer/data/data_spec.h"
 #include "composer/step/feed.h"
 
 namespace composer {
@@ -10,6 +12,12 @@ struct FitOptions;
 struct State;
 struct TrainerOptions;
 class Ranks;
+
+// Adds the loader to the callbacks if it is one, so that checkpoints contain its state. Does nothing if it is there, or
+// in another trainer that is open, whose checkpoints contain it.
+void add_loader(const AnyDataSpec& data, Callbacks& callbacks);
+// Checks that the loader of a fit, if it is a callback, is one of a trainer.
+void check_is_saved(const AnyDataSpec& data);
 
 // The loader that a trainer's fits read: the loader in its options, until a fit is given another one.
 class TrainingData {

@@ -1,5 +1,6 @@
 #include "composer/callbacks/early_stopper.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
+#include "tests/support/warnings.h"
 
 namespace composer::early_stopper_test {
 
@@ -30,6 +32,12 @@ std::string error(EarlyStopperOptions options) {
     return thrown.what();
   }
   return "nothing was thrown";
+}
+
+// How often a stopper has said that it ends the run. It may also warn of a direction that it has guessed.
+std::ptrdiff_t ends_said(const test::Warnings& warnings) {
+  return std::ranges::count_if(warnings.texts,
+                               [](const std::string& text) { return text.find("asks to end") != text.npos; });
 }
 
 }  // namespace
@@ -90,7 +98,42 @@ TEST_CASE("EarlyStopper does not judge an old value at another evaluator's turn"
   CHECK_FALSE(run.state.stop.asked());
   run.eval(stopper, "eval", "acc", 0.5);
   CHECK(run.state.stop.asked());
-  CHECK(run.state.stop.why() == "EarlyStopper: eval/acc has not improved for longer than 0ep");
+  CHECK(
+      run.state.stop.why() ==
+      "EarlyStopper: eval/acc has not improved for longer than 0ep; it is 0.5, and its best value is 0.5, of epoch 0, "
+      "batch 0");
+}
+
+TEST_CASE("EarlyStopper says once, on one rank, why and when it ends the run") {
+  for (const int rank : {0, 1}) {
+    EarlyStopper stopper({.monitor = "acc", .dataloader_label = "eval", .patience = "0ep"});
+    FakeRun run;
+    run.state.rank = rank;
+    const test::Warnings warnings;
+    for (const double value : {0.25, 0.5, 0.375, 0.125}) {
+      run.batch(stopper);
+      run.epoch(stopper);
+      run.eval(stopper, "eval", "acc", value);
+    }
+    CHECK(ends_said(warnings) == (rank == 0 ? 1 : 0));
+    CHECK(
+        warnings.say("EarlyStopper: eval/acc has not improved for longer than 0ep; it is 0.375, and its best value is "
+                     "0.5, of epoch 2, batch 2; it asks to end the run at epoch 3, batch 3") == (rank == 0));
+    run.state.stop.clear();
+    run.eval(stopper, "eval", "acc", 0.125);
+    CHECK(ends_said(warnings) == (rank == 0 ? 2 : 0));
+  }
+  EarlyStopper stopper({.monitor = "acc", .dataloader_label = "eval", .patience = "0ep"});
+  FakeRun run;
+  const test::Warnings warnings;
+  for (int i = 0; i < 2; ++i) {
+    run.eval(stopper, "eval", "acc", NAN);
+    run.batch(stopper);
+    run.epoch(stopper);
+  }
+  run.eval(stopper, "eval", "acc", NAN);
+  CHECK(warnings.say(
+      "for longer than 0ep; it is nan, and it has had no best value; it asks to end the run at epoch 1, batch 1"));
 }
 
 TEST_CASE("EarlyStopper fails at the first evaluation that has no such metric") {

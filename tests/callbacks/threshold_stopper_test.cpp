@@ -1,16 +1,29 @@
 #include "composer/callbacks/threshold_stopper.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "composer/core/error.h"
 #include "tests/support/doctest.h"
 #include "tests/support/fake_run.h"
+#include "tests/support/warnings.h"
 
 namespace composer::threshold_stopper_test {
 
 using callbacks::ThresholdStopper;
 using callbacks::ThresholdStopperOptions;
 using test::FakeRun;
+
+namespace {
+
+// How often a stopper has said that it ends the run. It may also warn of a direction that it has guessed.
+std::ptrdiff_t ends_said(const test::Warnings& warnings) {
+  return std::ranges::count_if(warnings.texts,
+                               [](const std::string& text) { return text.find("asks to end") != text.npos; });
+}
+
+}  // namespace
 
 TEST_CASE("ThresholdStopper stops once the metric is better than the threshold") {
   struct Case {
@@ -49,6 +62,26 @@ TEST_CASE("ThresholdStopper looks at metrics of training after batches only if t
     CHECK(run.state.stop.asked() == on_batch);
     run.epoch(stopper);
     CHECK(run.state.stop.asked());
+  }
+}
+
+TEST_CASE("ThresholdStopper says once, on one rank, why and when it ends the run") {
+  for (const int rank : {0, 1}) {
+    ThresholdStopper stopper({.monitor = "acc", .dataloader_label = "eval", .threshold = 0.5});
+    FakeRun run;
+    run.state.rank = rank;
+    const test::Warnings warnings;
+    for (const double value : {0.25, 0.75, 0.875}) {
+      run.batch(stopper);
+      run.epoch(stopper);
+      run.eval(stopper, "eval", "acc", value);
+    }
+    CHECK(ends_said(warnings) == (rank == 0 ? 1 : 0));
+    CHECK(warnings.say("ThresholdStopper: eval/acc is 0.75, beyond 0.5; it asks to end the run at epoch 2, batch 2") ==
+          (rank == 0));
+    run.state.stop.clear();
+    run.eval(stopper, "eval", "acc", 0.75);
+    CHECK(ends_said(warnings) == (rank == 0 ? 2 : 0));
   }
 }
 

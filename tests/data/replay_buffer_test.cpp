@@ -192,9 +192,9 @@ TEST_CASE("What is drawn depends on the place, and an epoch has the length asked
 }
 
 TEST_CASE("A run that learns from a replay buffer and is killed goes on as one that was not") {
-  for (const double alpha : {0.0, 0.6})
+  for (const auto& [alpha, twice] : std::vector<std::pair<double, bool>>{{0.0, true}, {0.6, true}, {0.6, false}})
     test::check_cut_and_resumed(
-        [alpha] {
+        [alpha, twice] {
           const auto replay = std::make_shared<ReplayBuffer>(
               ReplayBufferOptions{.capacity = 12, .batch_size = 4, .batches_per_epoch = 5, .alpha = alpha});
           replay->push(test::tiny_data(4));
@@ -202,10 +202,51 @@ TEST_CASE("A run that learns from a replay buffer and is killed goes on as one t
           options.train_dataloader = replay;
           options.max_duration = "2ep";
           options.seed = 7;
-          options.callbacks = {replay, std::make_shared<Actor>(replay)};
+          if (twice) options.callbacks.add(replay);  // the trainer's loader is one of its callbacks in any case
+          options.callbacks.add(std::make_shared<Actor>(replay));
           return options;
         },
         7);
+}
+
+TEST_CASE(
+    "A buffer that several trainers read is saved by the first of them, and that of a fit is a callback or refused") {
+  const auto replay =
+      std::make_shared<ReplayBuffer>(ReplayBufferOptions{.capacity = 12, .batch_size = 4, .batches_per_epoch = 5});
+  replay->push(test::tiny_data(4));
+  const auto options = [&](bool reads) {
+    TrainerOptions made = test::tiny_options();
+    if (reads) made.train_dataloader = replay;
+    return made;
+  };
+  {
+    Trainer first(options(true)), second(options(true));
+    CHECK(first.engine().callbacks().size() == 1);
+    CHECK(second.engine().callbacks().empty());
+    second.fit();
+    Trainer third(options(false));
+    CHECK_NOTHROW(third.fit({.train_dataloader = replay}));
+  }
+  Trainer late(options(false));
+  CHECK_THROWS_WITH_AS(
+      late.fit({.train_dataloader = replay}),
+      "train_dataloader: this ReplayBuffer is a callback as well, and a fit adds none, so it would not "
+      "be saved; give it to the Trainer's options, as train_dataloader or in callbacks",
+      ConfigError);
+  TrainerOptions with = options(false);
+  with.callbacks = {replay};
+  Trainer told(std::move(with));
+  CHECK_NOTHROW(told.fit({.train_dataloader = replay}));
+}
+
+TEST_CASE("The loader that a trainer adds to its callbacks listens to the events that it did as one of them") {
+  const auto replay =
+      std::make_shared<ReplayBuffer>(ReplayBufferOptions{.capacity = 12, .batch_size = 4, .batches_per_epoch = 5});
+  TrainerOptions options = test::tiny_options();
+  options.train_dataloader = replay;
+  const Trainer trainer(std::move(options));
+  CHECK(const_cast<Trainer&>(trainer).engine().listens(Event::FIT_START));
+  CHECK_FALSE(const_cast<Trainer&>(trainer).engine().listens(Event::BEFORE_FORWARD));
 }
 
 TEST_CASE("A fit of several ranks warns that a checkpoint has the buffer of rank 0 alone") {

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "composer/core/error.h"
+#include "composer/models/generate.h"
 #include "composer/optim/adam.h"
 #include "composer/optim/parameter_group.h"
 #include "tests/models/support.h"
@@ -162,6 +163,24 @@ TEST_CASE("A GPT that cannot be, and text that is too long, are refused") {
   CHECK_THROWS_WITH_AS(models::gpt({.width = 10, .heads = 4}), "gpt: width must be a multiple of heads (4), got 10",
                        ConfigError);
   CHECK_THROWS_WITH_AS(models::gpt(kTiny)->forward(tokens(1, 9, 11)), doctest::Contains("T <= 8"), DataError);
+}
+
+TEST_CASE("A token that a GPT does not have is an error that names it, its place and the vocabulary") {
+  const auto model = models::gpt(kTiny);
+  for (const std::int64_t wrong : {kTiny.vocabulary, std::int64_t{-1}}) {
+    Batch batch = tokens(2, 8, kTiny.vocabulary);
+    batch["input_ids"][1][3] = wrong;
+    CHECK_THROWS_WITH_AS(
+        model->forward(batch),
+        join("gpt: token ", wrong, " of sample 1, at position 3, is out of range; the tokens of its vocabulary are ",
+             kTiny.vocabulary, ", 0 to ", kTiny.vocabulary - 1)
+            .c_str(),
+        DataError);
+  }
+  for (const bool cache : {true, false})
+    CHECK_THROWS_WITH_AS(
+        models::generate(*model, {{1, 2}, {3, kTiny.vocabulary}}, {.max_new_tokens = 2, .cache = cache}),
+        doctest::Contains("gpt: token 11 of sample 1, at position 1, is out of range"), DataError);
 }
 
 }  // namespace composer::gpt_test

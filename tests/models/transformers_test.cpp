@@ -71,6 +71,14 @@ TEST_CASE("ViTs, BERTs and ResNet-9s that cannot be are refused, and so are thei
   CHECK_THROWS_WITH_AS(
       bert->forward({{"input_ids", at::ones({1, 5}, at::kLong)}, {"attention_mask", at::ones({1, 4})}}),
       "bert: attention_mask must have the shape of input_ids, [1, 5], got [1, 4]", DataError);
+  const at::Tensor wrong = at::tensor({1, 20}).view({1, 2});
+  CHECK_THROWS_WITH_AS(
+      bert->forward({{"input_ids", wrong}}),
+      "bert: token 20 of sample 0, at position 1, is out of range; the tokens of its vocabulary are 20, 0 to 19",
+      DataError);
+  CHECK_THROWS_WITH_AS(
+      bert->forward({{"input_ids", at::ones_like(wrong)}, {"token_type_ids", at::full_like(wrong, 2)}}),
+      "bert: type 2 of sample 0, at position 0, is out of range; the types of tokens are 2, 0 to 1", DataError);
 }
 
 }  // namespace composer::transformers_test

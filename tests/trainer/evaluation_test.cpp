@@ -2,8 +2,11 @@
 
 #include "composer/core/error.h"
 #include "composer/metrics/classification.h"
+#include "composer/metrics/confusion_matrix.h"
+#include "tests/dist/results_in_ranks.h"
 #include "tests/support/doctest.h"
 #include "tests/support/tiny.h"
+#include "tests/support/warnings.h"
 
 namespace composer::test::evaluation_test {
 namespace {
@@ -126,6 +129,43 @@ TEST_CASE("eval() takes its own loaders for one call, or the trainer's") {
   CHECK(trainer.state().metrics.find("other", "CrossEntropy"));
   trainer.eval();
   CHECK(trainer.state().eval_timestamp.batch == 2);  // its own again
+}
+
+TEST_CASE("The metric of an evaluator has what its last evaluation has measured, on all ranks that of all") {
+  using metrics::ConfusionMatrix;
+  const ConfusionMatrix given({.num_classes = 3});
+  const auto check = [&](const std::shared_ptr<dist::World>& world) {
+    const Warnings quiet;
+    TrainerOptions options = tiny_options();
+    options.world = world;
+    options.eval_dataloader = Evaluator{.dataloader = tiny_loader(10, 4), .metrics = Metrics(given)};
+    Trainer trainer(std::move(options));
+    const auto counts = [&](const char* label) {
+      return trainer.metric<ConfusionMatrix>(label, "ConfusionMatrix").matrix().sum(1);
+    };
+    CHECK_THROWS_WITH_AS(counts("eval"), "metrics of eval: \"ConfusionMatrix\" has measured nothing yet", ConfigError);
+    trainer.fit();
+    CHECK(counts("eval").equal(at::tensor({4.0, 3.0, 3.0})));
+    CHECK(trainer.state().metrics.at("eval", "ConfusionMatrix") ==
+          doctest::Approx(trainer.metric<Metric>("eval", "ConfusionMatrix").compute().item<double>()));
+    trainer.eval();
+    CHECK(counts("eval").equal(at::tensor({4.0, 3.0, 3.0})));
+    trainer.eval(
+        {.eval_dataloader = Evaluator{.label = "test", .dataloader = tiny_loader(4, 4), .metrics = Metrics(given)}});
+    CHECK(counts("test").equal(at::tensor({2.0, 1.0, 1.0})));
+    CHECK(counts("eval").equal(at::tensor({4.0, 3.0, 3.0})));
+    CHECK_THROWS_WITH_AS(counts("train"), "metric(): there is no evaluator \"train\"; there are: test, eval",
+                         ConfigError);
+    trainer.eval();
+    CHECK_THROWS_WITH_AS(counts("test"), "metric(): there is no evaluator \"test\"; there are: eval", ConfigError);
+    CHECK_THROWS_WITH_AS(trainer.metric<Metric>("eval", "Accuracy"),
+                         "metrics of eval: there is none called \"Accuracy\"; there are: ConfusionMatrix", ConfigError);
+    CHECK_THROWS_WITH_AS(trainer.metric<metrics::MulticlassAccuracy>("eval", "ConfusionMatrix"),
+                         doctest::Contains("eval/ConfusionMatrix is of another class"), ConfigError);
+    return true;
+  };
+  check(nullptr);
+  dist::test::results_in_ranks(2, check);
 }
 
 struct WarningLog : c10::WarningHandler {

@@ -298,6 +298,57 @@ TEST_CASE("A run resumes in the middle of an epoch with as much data as it had, 
   CHECK(warnings.say("train_samples: 16 -> 24"));
 }
 
+// A loader of its own kind, of which nothing but the number of batches of an epoch is known.
+struct Counted final : Loader {
+  Counted(std::int64_t batches, std::int64_t more) : first(batches), grows_by(more) {}
+  void seek(std::int64_t to, std::int64_t at) override { epoch = to, batch = at; }
+  std::optional<Batch> next() override {
+    if (batch == *num_batches()) return std::nullopt;
+    ++batch;
+    return tiny_data(4);
+  }
+  std::optional<std::int64_t> num_batches() const override { return first + grows_by * epoch; }
+  std::int64_t first, grows_by, epoch = 0, batch = 0;
+};
+
+TEST_CASE("A run resumes in the middle of an epoch only with as many batches, also of a loader that knows no more") {
+  const auto options = [](const Folder& folder, std::int64_t batches, std::int64_t more, const char* duration) {
+    TrainerOptions made = tiny_options();
+    made.train_dataloader = std::make_shared<Counted>(batches, more);
+    made.max_duration = Time::parse(duration);
+    made.save_folder = folder / "ck";
+    return made;
+  };
+  for (const std::int64_t more : {0, 2}) {
+    CAPTURE(more);
+    const Folder folder;
+    Trainer(options(folder, 4, more, "6ba")).fit();  // two batches of the second epoch
+    for (const std::int64_t other : {3, 6}) {
+      Trainer trainer(options(folder, other, more, "3ep"));
+      CHECK_THROWS_WITH_AS(
+          trainer.fit(),
+          join("train_dataloader: its epoch has ", other + more,
+               " batches, and the run was saved after batch 2 of epoch 1 "
+               "with an epoch of ",
+               4 + more, ", so it would repeat or leave out samples; resume it with an epoch of ", 4 + more,
+               " (another length may begin with an epoch), or start a new run from its weights with load_path "
+               "and load_weights_only")
+              .c_str(),
+          ConfigError);
+    }
+    const Warnings warnings;
+    Trainer same(options(folder, 4, more, "2ep"));
+    CHECK_NOTHROW(same.fit());
+    CHECK(same.state().timestamp.batch == 8 + more);
+    CHECK_FALSE(warnings.say("batches"));
+  }
+  const Folder whole;
+  Trainer(options(whole, 4, 0, "1ep")).fit();
+  Trainer trainer(options(whole, 3, 0, "2ep"));
+  CHECK_NOTHROW(trainer.fit());
+  CHECK(trainer.state().timestamp.batch == 4 + 3);
+}
+
 // Makes a mask in its first forward pass.
 struct Lazy final : Model {
   torch::nn::Linear linear{4, 3};

@@ -357,6 +357,56 @@ TEST_CASE("weights that do not fit are an error that names them all, and nothing
   }
 }
 
+std::shared_ptr<Model> two_layers(std::int64_t classes) {
+  nn::Sequential net(nn::Linear(4, 4), nn::Linear(4, classes));
+  return std::make_shared<models::Classifier>(net, models::ClassifierOptions{.num_classes = classes});
+}
+
+TEST_CASE(
+    "A changed model that finds an old run in its save_folder is told what fits, and not options of load_weights()") {
+  const Folder folder;
+  const auto with_classes = [&](std::int64_t classes) {
+    TrainerOptions options = saved_options(folder);
+    options.model = two_layers(classes);
+    return options;
+  };
+  Trainer(with_classes(3)).fit();
+  const auto error = [&](bool whole) {
+    TrainerOptions options = with_classes(5);
+    if (whole) {
+      options.load_path = folder / "ck/latest";
+      options.save_folder = "";
+    }
+    try {
+      const Trainer trainer(std::move(options));
+    } catch (const WeightsError& thrown) {
+      return std::string(thrown.what());
+    }
+    return std::string("no error");
+  };
+  const std::string resumed = error(false), loaded = error(true);
+  for (const std::string& text : {resumed, loaded}) {
+    CAPTURE(text);
+    CHECK(text.find("does not fit the model") != std::string::npos);
+    CHECK(text.find("mismatched module.1.weight: Float [5, 4] in the model, Float [3, 4] in the file") !=
+          std::string::npos);
+    CHECK(text.find(".ignore") == std::string::npos);
+    CHECK(text.find("with load_weights_only = true, load_strict_model_weights = false and load_ignore_keys = "
+                    "{\"model/module.1.*\"}") != std::string::npos);
+  }
+  CHECK(resumed.find("save_folder: the run there is of another model") != std::string::npos);
+  CHECK(resumed.find("set another save_folder or run_name") != std::string::npos);
+  CHECK(resumed.find("load_path = \"" + (folder / "ck").string()) != std::string::npos);
+  TrainerOptions as_told = with_classes(5);
+  as_told.run_name = "another";
+  as_told.load_path = folder / "ck/latest";
+  as_told.load_weights_only = true;
+  as_told.load_strict_model_weights = false;
+  as_told.load_ignore_keys = {"model/module.1.*"};
+  const Warnings quiet;
+  CHECK_NOTHROW(Trainer(std::move(as_told)));
+}
+
 TEST_CASE("load_path may be a file of weights, which is all that is loaded then") {
   const Folder folder;
   Trainer trained(tiny_options());

@@ -230,6 +230,9 @@ TableFeatures::TableFeatures(TableFeaturesOptions options)
       throw ConfigError("TableFeatures: the column \"", name, "\" is a target, and cannot be in columns or ignore");
     if (std::ranges::count(options_.target, name) > 1)
       throw ConfigError("TableFeatures: the target \"", name, "\" is named twice");
+    if (options_.scale_target && is_one_of(options_.categorical, name))
+      throw ConfigError("TableFeatures: the target \"", name, "\" is in categorical, so it becomes classes, and ",
+                        "scale_target is for numbers; leave out one of the two");
   }
   for (const std::string& name : options_.columns) {
     if (is_one_of(options_.ignore, name))
@@ -312,6 +315,13 @@ void TableFeatures::fit(const Table& table) {
       if (!table.contains(name))
         throw DataError("TableFeatures: the table has no column \"", name, "\" (", option, "); it has ",
                         options_text(table.names()));
+  for (const std::string& name : options_.target) {
+    const Column& column = table.column(name);
+    if (!options_.scale_target || !column.is_text()) continue;
+    throw DataError("TableFeatures: the target \"", name, "\" is of texts, which become classes, and scale_target is ",
+                    "for numbers; leave out scale_target if it is a class",
+                    column.why_text().empty() ? "" : ", or make its cells numbers: ", column.why_text());
+  }
   std::vector<Feature> features, targets;
   for (const std::string& name : options_.columns.empty() ? table.names() : options_.columns)
     if (!is_one_of(options_.target, name) && !is_one_of(options_.ignore, name))

@@ -37,7 +37,7 @@ struct TableFeaturesOptions {
   double constant = 0;  // for Imputation::CONSTANT
   // Adds an input for each column with missing cells in the training data: 1 where a cell is missing.
   bool missing_indicator = false;
-  bool scale_target = false;           // standardizes targets that are numbers; inverse_target() undoes it
+  bool scale_target = false;           // standardizes targets, which must be numbers; inverse_target() undoes it
   std::int64_t max_categories = 1000;  // more categories in a column are an error: it is probably not categorical
 };
 

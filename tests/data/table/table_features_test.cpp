@@ -203,6 +203,29 @@ TEST_CASE("A target of texts, or of numbers that are categories, becomes classes
   CHECK(rooms.apply(houses())["target"].equal(at::tensor({1, 0, 2, 0})));
 }
 
+TEST_CASE("A target that becomes classes and is to be scaled is an error that names the column and the cell") {
+  CHECK_THROWS_WITH_AS(fitted({.target = {"city"}, .scale_target = true}),
+                       "TableFeatures: the target \"city\" is of texts, which become classes, and scale_target is for "
+                       "numbers; leave out scale_target if it is a class",
+                       DataError);
+  const test::TemporaryFolder folder;
+  test::write(folder / "houses.csv", "area,price\n80,100\n60,sold\n40,60\n");
+  const Table read = data::read_csv(folder / "houses.csv");
+  const test::Warnings warnings;
+  CHECK_THROWS_WITH_AS(
+      fitted({.target = {"price"}, .scale_target = true}, read),
+      doctest::Contains("the target \"price\" is of texts, which become classes, and scale_target is for "
+                        "numbers; leave out scale_target if it is a class, or make its cells numbers: "),
+      DataError);
+  CHECK_THROWS_WITH(fitted({.target = {"price"}, .scale_target = true}, read),
+                    doctest::Contains("houses.csv: line 3 has \"sold\""));
+  CHECK(warnings.texts.empty());
+  CHECK_THROWS_WITH_AS(TableFeatures({.target = {"rooms"}, .categorical = {"rooms"}, .scale_target = true}),
+                       "TableFeatures: the target \"rooms\" is in categorical, so it becomes classes, and "
+                       "scale_target is for numbers; leave out one of the two",
+                       ConfigError);
+}
+
 TEST_CASE("inverse_target() undoes the scaling of targets, for one and for several") {
   const TableFeatures one = fitted({.target = {"price"}, .scale_target = true});
   const at::Tensor target = one.apply(houses())["target"];
