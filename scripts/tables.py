@@ -79,6 +79,13 @@ def structs():
     return found
 
 
+def without_default(header, name):
+    """The fields of a struct that a user's compiler warns of if he leaves them out in braces. A Time has no default on purpose."""
+    body = re.search(rf"^struct (?:COMPOSER_EXPORT )?{name}\b[^{{;]*\{{(.*?)^\}};", (COMPOSER / header).read_text(), re.S | re.M)[1]
+    plain = r"(?:std::(?:string|vector<.*?>|optional<.*?>|function<.*?>|int64_t|filesystem::path)|at::Tensor|bool|double)"
+    return re.findall(rf"^  {plain} (\w+)[,;]|^  {plain} \w[^{{}}]*, ([a-z]\w*)[,;]", re.sub(r"//.*", "", body), re.M)
+
+
 def cell(text):
     return text.replace("|", "\\|")
 
@@ -130,6 +137,8 @@ def main():
             wrong.append(f"{place}: a table of options is out of date; run scripts/tables.py")
         elif written != text:
             page.write_text(written)
+    wrong += [f"composer/{known[name][0]}: {name}::{''.join(found)} needs a default, such as {{}}: without one a user's compiler warns"
+              for name in sorted(known) if "::" not in name for found in without_default(known[name][0], name)]
     wrong += [f"composer/{known[name][0]}: {name} has no table in a page: write <!-- options: {name} --> and <!-- end of options -->"
               for name in sorted(set(known) - set(shown) - BLOCKS - NOT_GIVEN)]
     print("\n".join(wrong) or f"tables: {len(shown)} structs of options are shown")

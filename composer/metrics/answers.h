@@ -23,7 +23,7 @@ struct BinaryOptions {
   bool logits = false;                            // the outputs are always logits, not probabilities
   std::optional<std::int64_t> ignore_index = {};  // targets of this value do not count; unset: all count
   std::string name = {};                          // what the value is logged as; empty: the name of the class
-  std::string output, target = "target";          // names of tensors of one shape; an empty output: the only one
+  std::string output = {}, target = "target";     // names of tensors of one shape; an empty output: the only one
 };
 
 struct BinaryFBetaOptions {
@@ -33,7 +33,7 @@ struct BinaryFBetaOptions {
   bool logits = false;
   std::optional<std::int64_t> ignore_index = {};
   std::string name = {};
-  std::string output, target = "target";
+  std::string output = {}, target = "target";
 };
 
 struct MultilabelOptions {
@@ -45,7 +45,7 @@ struct MultilabelOptions {
   bool per_class = false;                         // also reports a value for each label
   std::vector<std::string> class_names = {};      // names of these values; empty: the numbers of the labels
   std::string name = {};                          // what the value is logged as; empty: the name of the class
-  std::string output, target = "target";          // names of tensors of one shape; an empty output: the only one
+  std::string output = {}, target = "target";     // names of tensors of one shape; an empty output: the only one
 };
 
 struct MultilabelFBetaOptions {
@@ -59,7 +59,7 @@ struct MultilabelFBetaOptions {
   bool per_class = false;
   std::vector<std::string> class_names = {};
   std::string name = {};
-  std::string output, target = "target";
+  std::string output = {}, target = "target";
 };
 
 // Counts the answers to yes-no questions: one for each sample, or one for each label [N, L, ...]. Outputs and targets
@@ -219,7 +219,7 @@ struct MultilabelExactMatchOptions {
   bool logits = false;                            // the outputs are always logits, not probabilities
   std::optional<std::int64_t> ignore_index = {};  // targets of this value do not count; unset: all count
   std::string name = "MultilabelExactMatch";      // what the value is logged as
-  std::string output, target = "target";          // names of tensors of one shape; an empty output: the only one
+  std::string output = {}, target = "target";     // names of tensors of one shape; an empty output: the only one
 };
 
 // Share of samples all of whose labels are right. Outputs and targets (0 or 1) are [N, L, ...]; each place of the last

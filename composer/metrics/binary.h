@@ -13,10 +13,10 @@ namespace composer::metrics {
 class ProbabilitiesOf;
 
 struct BinaryAccuracyOptions {
-  double threshold = 0.5;                 // threshold of the probability of class 1, in [0, 1]
-  bool logits = false;                    // the outputs are always logits, not probabilities
-  std::string name = "BinaryAccuracy";    // what the value is logged as
-  std::string output, target = "target";  // names of tensors of one shape; an empty output: the only one
+  double threshold = 0.5;                      // threshold of the probability of class 1, in [0, 1]
+  bool logits = false;                         // the outputs are always logits, not probabilities
+  std::string name = "BinaryAccuracy";         // what the value is logged as
+  std::string output = {}, target = "target";  // names of tensors of one shape; an empty output: the only one
 };
 
 // Accuracy of binary predictions. Outputs and targets (0 or 1) have the same shape. If any output of a batch is outside
@@ -38,8 +38,8 @@ class COMPOSER_EXPORT BinaryAccuracy final : public Ratio {
 };
 
 struct BinaryF1ScoreOptions {
-  std::string name = "BinaryF1Score";     // what the value is logged as
-  std::string output, target = "target";  // names of tensors; an empty output: the only one
+  std::string name = "BinaryF1Score";          // what the value is logged as
+  std::string output = {}, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Harmonic mean of precision and recall of class 1, from logits [N, 2] and targets [N]. NaN if class 1 occurs in

@@ -18,7 +18,7 @@ struct BLEUScoreOptions {
   std::int64_t ignore_index = -100;               // padding: these tokens are left out, also in outputs
   std::optional<std::int64_t> eos_token_id = {};  // this token and all that follow it are left out
   std::string name = "BLEUScore";                 // what the value is logged as
-  std::string output, target = "target";          // names of tensors; an empty output: the only one
+  std::string output = {}, target = "target";     // names of tensors; an empty output: the only one
 };
 
 // BLEU of a corpus of token ids, from 0 to 1. Outputs are ids [N, T], or logits [N, T, vocabulary] of which the highest

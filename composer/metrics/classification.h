@@ -29,7 +29,7 @@ struct MulticlassOptions {
   bool per_class = false;                         // also reports a value for each class; needs num_classes
   std::vector<std::string> class_names = {};      // names of these values; empty: the numbers of the classes
   std::string name = {};                          // what the value is logged as; empty: the name of the class
-  std::string output, target = "target";          // names of tensors; an empty output: the only one
+  std::string output = {}, target = "target";     // names of tensors; an empty output: the only one
 };
 
 // Counts how logits (or probabilities) [N, C, ...] agree with targets. Targets are classes [N, ...], or probabilities
@@ -151,7 +151,7 @@ struct MulticlassFBetaOptions {
   bool per_class = false;
   std::vector<std::string> class_names = {};
   std::string name = {};
-  std::string output, target = "target";
+  std::string output = {}, target = "target";
 };
 
 // Weighted harmonic mean of precision and recall.
@@ -173,7 +173,7 @@ struct TopKAccuracyOptions {
   std::vector<std::int64_t> k = {1, 5};           // each >= 1 and at most the number of classes
   std::optional<std::int64_t> ignore_index = {};  // targets of this class do not count; unset: all count
   std::string name = "TopKAccuracy";              // what the value is logged as
-  std::string output, target = "target";          // names of tensors; an empty output: the only one
+  std::string output = {}, target = "target";     // names of tensors; an empty output: the only one
 };
 
 // Share of targets that are among the k highest outputs, for several k at once: reported as TopKAccuracy/top1,
@@ -203,7 +203,7 @@ class COMPOSER_EXPORT TopKAccuracy final : public Metric, public HasSeveralValue
 struct ExactMatchOptions {
   std::optional<std::int64_t> ignore_index = {};  // places with this target do not count; unset: all count
   std::string name = "ExactMatch";                // what the value is logged as
-  std::string output, target = "target";          // names of tensors; an empty output: the only one
+  std::string output = {}, target = "target";     // names of tensors; an empty output: the only one
 };
 
 // Share of samples all of whose places are right: outputs are logits [N, C, ...] or whole numbers [N, ...], targets

@@ -26,9 +26,9 @@ struct ConfusionMatrixOptions {
   std::optional<std::int64_t> ignore_index = {};  // targets of this class do not count; unset: all count
   Normalize normalize = Normalize::NONE;  // of the table and matrix(): NONE counts, TRUE and PRED shares of a target or
                                           // predicted class, ALL shares of all
-  std::vector<std::string> class_names = {};  // for the table; empty: the numbers of the classes
-  std::string name = "ConfusionMatrix";       // what the value is logged as
-  std::string output, target = "target";      // names of tensors; an empty output: the only one
+  std::vector<std::string> class_names = {};   // for the table; empty: the numbers of the classes
+  std::string name = "ConfusionMatrix";        // what the value is logged as
+  std::string output = {}, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // How often targets of each class were predicted as each class, from logits [N, C, ...] and classes [N, ...]. The

@@ -22,13 +22,13 @@ struct R2ScoreOptions {
   MultiOutput multioutput = MultiOutput::UNIFORM_AVERAGE;  // or VARIANCE_WEIGHTED: by the variance of the targets
   std::vector<std::string> output_names = {};              // also reports a value for each of these outputs
   std::string name = "R2Score";                            // what the value is logged as
-  std::string output, target = "target";  // names of tensors of one shape; an empty output: the only one
+  std::string output = {}, target = "target";  // names of tensors of one shape; an empty output: the only one
 };
 
 struct CorrelationOptions {
   std::vector<std::string> output_names = {};  // also reports a value for each of these outputs
   std::string name = {};                       // what the value is logged as; empty: the name of the class
-  std::string output, target = "target";       // names of tensors of one shape; an empty output: the only one
+  std::string output = {}, target = "target";  // names of tensors of one shape; an empty output: the only one
 };
 
 // A metric of outputs and targets [N, ...] by their means, variances and covariance, for each output (each place of the

@@ -22,7 +22,7 @@ struct BinaryCurveOptions {
   bool logits = false;          // the outputs are always logits, not probabilities
   std::optional<std::int64_t> ignore_index = {};  // targets of this value do not count; unset: all count
   std::string name = {};                          // what the value is logged as; empty: the name of the class
-  std::string output, target = "target";          // names of tensors; an empty output: the only one
+  std::string output = {}, target = "target";     // names of tensors; an empty output: the only one
 };
 
 struct MulticlassCurveOptions {
@@ -34,7 +34,7 @@ struct MulticlassCurveOptions {
   bool per_class = false;                         // also reports a value for each class
   std::vector<std::string> class_names = {};      // names of these values; empty: the numbers of the classes
   std::string name = {};                          // what the value is logged as; empty: the name of the class
-  std::string output, target = "target";          // names of tensors; an empty output: the only one
+  std::string output = {}, target = "target";     // names of tensors; an empty output: the only one
 };
 
 struct MultilabelCurveOptions {
@@ -46,7 +46,7 @@ struct MultilabelCurveOptions {
   bool per_class = false;                         // also reports a value for each label
   std::vector<std::string> class_names = {};      // names of these values; empty: the numbers of the labels
   std::string name = {};                          // what the value is logged as; empty: the name of the class
-  std::string output, target = "target";          // names of tensors of one shape; an empty output: the only one
+  std::string output = {}, target = "target";     // names of tensors of one shape; an empty output: the only one
 };
 
 // The area under a curve over all thresholds of the scores. Exact, it keeps all scores, 8 bytes for each, and those of

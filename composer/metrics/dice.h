@@ -11,11 +11,11 @@
 namespace composer::metrics {
 
 struct DiceOptions {
-  std::int64_t num_classes = 0;           // required, >= 2; class 0 is the background, which is left out
-  std::int64_t ignore_index = -1;         // pixels with this target do not count
-  bool mean_of_batches = false;           // each batch has the same weight, whatever its size, as in Composer
-  std::string name = "Dice";              // what the value is logged as
-  std::string output, target = "target";  // names of tensors; an empty output: the only one
+  std::int64_t num_classes = 0;                // required, >= 2; class 0 is the background, which is left out
+  std::int64_t ignore_index = -1;              // pixels with this target do not count
+  bool mean_of_batches = false;                // each batch has the same weight, whatever its size, as in Composer
+  std::string name = "Dice";                   // what the value is logged as
+  std::string output = {}, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Dice coefficient in percent: twice the intersection of predicted and target pixels of a class, divided by the sum of

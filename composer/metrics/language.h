@@ -12,9 +12,9 @@
 namespace composer::metrics {
 
 struct LanguageOptions {
-  std::int64_t ignore_index = -100;       // tokens with this target do not count
-  std::string name = {};                  // what the value is logged as; empty: the name of the class
-  std::string output, target = "target";  // names of tensors; an empty output: the only one
+  std::int64_t ignore_index = -100;            // tokens with this target do not count
+  std::string name = {};                       // what the value is logged as; empty: the name of the class
+  std::string output = {}, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Mean cross entropy of tokens, from logits [..., vocabulary] and targets [...].

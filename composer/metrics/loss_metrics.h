@@ -14,10 +14,10 @@
 namespace composer::metrics {
 
 struct CrossEntropyOptions {
-  std::int64_t ignore_index = -100;       // targets of this class do not count
-  bool mean_of_batches = false;           // each batch has the same weight, whatever its size, as in Composer
-  std::string name = "CrossEntropy";      // what the value is logged as
-  std::string output, target = "target";  // names of tensors; an empty output: the only one
+  std::int64_t ignore_index = -100;            // targets of this class do not count
+  bool mean_of_batches = false;                // each batch has the same weight, whatever its size, as in Composer
+  std::string name = "CrossEntropy";           // what the value is logged as
+  std::string output = {}, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Mean cross entropy of logits [N, C, ...] with classes [N, ...] or probabilities [N, C, ...].
@@ -42,8 +42,8 @@ struct LossMetricOptions {
   // The divisor of the mean that loss_function returns, such as target_weight for a loss that ignores targets. Unset:
   // the number of samples.
   std::function<LossWeight(const at::Tensor& target)> loss_weight = {};
-  std::string name = "LossMetric";        // what the value is logged as
-  std::string output, target = "target";  // names of tensors; an empty output: the only one
+  std::string name = "LossMetric";             // what the value is logged as
+  std::string output = {}, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Mean of any loss over all samples, or weighted by loss_weight. loss_function gets outputs and targets of half

@@ -11,10 +11,10 @@
 namespace composer::metrics {
 
 struct MIoUOptions {
-  std::int64_t num_classes = 0;           // required
-  std::int64_t ignore_index = -1;         // pixels with this target do not count
-  std::string name = "MIoU";              // what the value is logged as
-  std::string output, target = "target";  // names of tensors; an empty output: the only one
+  std::int64_t num_classes = 0;                // required
+  std::int64_t ignore_index = -1;              // pixels with this target do not count
+  std::string name = "MIoU";                   // what the value is logged as
+  std::string output = {}, target = "target";  // names of tensors; an empty output: the only one
 };
 
 // Intersection over union of predicted and target pixels of a class, in percent, as the mean over the classes that

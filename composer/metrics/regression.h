@@ -11,8 +11,8 @@
 namespace composer::metrics {
 
 struct RegressionOptions {
-  std::string name = {};                  // what the value is logged as; empty: the name of the class
-  std::string output, target = "target";  // names of tensors of one shape; an empty output: the only one
+  std::string name = {};                       // what the value is logged as; empty: the name of the class
+  std::string output = {}, target = "target";  // names of tensors of one shape; an empty output: the only one
 };
 
 class COMPOSER_EXPORT MeanSquaredError final : public Ratio {

@@ -33,9 +33,9 @@ COMPOSER_EXPORT at::Tensor soft_cross_entropy(const at::Tensor& logits, const at
 COMPOSER_EXPORT LossWeight target_weight(const at::Tensor& target, const SoftCrossEntropyOptions& options = {});
 
 struct BinaryCrossEntropyOptions {
-  at::Tensor weight, pos_weight;         // undefined: all are 1
-  Reduction reduction = Reduction::SUM;  // NONE, MEAN or SUM
-  bool scale_by_batch_size = true;       // divides the result by N
+  at::Tensor weight = {}, pos_weight = {};  // undefined: all are 1
+  Reduction reduction = Reduction::SUM;     // NONE, MEAN or SUM
+  bool scale_by_batch_size = true;          // divides the result by N
 };
 
 // Binary cross entropy of logits [N, C, ...], for each class separately, with classes [N, ...] or probabilities [N, C,

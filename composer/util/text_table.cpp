@@ -25,7 +25,7 @@ std::string grouped(std::int64_t number) {
   std::string text = std::to_string(number);
   const std::ptrdiff_t first = number < 0 ? 1 : 0;
   for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > first; at -= 3)
-    text.insert(static_cast<std::size_t>(at), ",");
+    text.insert(static_cast<std::size_t>(at), 1, ',');
   return text;
 }
 
