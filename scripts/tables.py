@@ -28,7 +28,7 @@ def fields_of(body):
     """(name, default, comment) of each field: comments stand behind a field, go on in the lines below it, or are in the lines above."""
     fields, above, code = [], [], ""
     for line in body.splitlines():
-        stripped, _, comment = line.partition("//")
+        stripped, comment = re.fullmatch(r"""((?:[^"/]|"(?:\\.|[^"\\])*"|/(?!/))*)(?://(.*))?""", line).groups(default="")
         comment = comment.strip()
         if not stripped.strip():
             if not comment and not line.strip():
