@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Makes sources of the C++ blocks of all pages, so that each block is compiled.
 
-A block that is part of a source below examples/ or tests/, or consists of declarations of composer/, is compiled there already (spaces and
-comments do not count). Every other block becomes a part of a source made here, one for each folder of pages:
+A block that is part of a source below examples/ or tests/ is compiled there already (spaces and comments do not count); sources.txt lists these. Every other block becomes a part of a source made here, one for each folder of pages:
 - a block with int main() is a program of its own, PROGRAMS/NAME.cpp, whose name is that of the page (or of the file that a mark names);
 - a block that begins, after its #include lines, with a struct, class, enum, template, namespace or using is at namespace scope;
 - a block that begins with a dot is a list of options in braces: of TrainerOptions, or of what a mark names;
@@ -42,12 +41,16 @@ class Compiled:
     def __init__(self):
         sources = [path for room in ("examples", "tests") for path in sorted((ROOT / room).rglob("*.cpp"))]
         sources += [path for path in sorted((ROOT / "tests").rglob("*.h"))]
-        self.sources = "\0".join(without_space(path.read_text()) for path in sources)
-        self.headers = "\0".join(without_space(path.read_text()) for path in sorted((ROOT / "composer").rglob("*.h")))
+        self.sources = {path: without_space(path.read_text()) for path in sources}
+        self.used = set()  # those that have a block
 
     def has(self, code):
         code = without_space(code)
-        return code in self.sources or all(part in self.headers for part in code.split(";"))
+        for path, text in self.sources.items():
+            if code in text:
+                self.used.add(path)
+                return True
+        return False
 
 
 def name_of(page):
@@ -55,7 +58,7 @@ def name_of(page):
 
 
 def units():
-    """The text of each source by its name, and that of each program."""
+    """The text of each source by its name, that of each program, and the sources that have blocks already."""
     compiled, sources, programs = Compiled(), {}, {}
     for page in PAGES:
         place, name = page.relative_to(ROOT), name_of(page)
@@ -96,16 +99,17 @@ def units():
                            f'#line 1 "{place} (blocks:)"\n{declared}\n{"".join(parts)}}}  // namespace {name}\n')
     return {unit: "\n".join([*dict.fromkeys(["#include <composer/composer.h>", "#include <torch/nn.h>", "#include <chrono>", "#include <iostream>",
                                              *head]), "", *body])
-            for unit, (head, body) in sources.items()}, {file: code for file, (_, code) in programs.items()}
+            for unit, (head, body) in sources.items()}, {file: code for file, (_, code) in programs.items()}, compiled.used
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path, help="where the sources are written, with the programs below programs/")
     folder = parser.parse_args().folder
-    sources, programs = units()
+    sources, programs, used = units()
     texts = {folder / f"{name}.cpp": text for name, text in sources.items()}
     texts |= {folder / "programs" / file: text for file, text in programs.items()}
+    texts[folder / "sources.txt"] = "".join(f"{path}\n" for path in sorted(used))
     (folder / "programs").mkdir(parents=True, exist_ok=True)
     for path in {*folder.glob("*.cpp"), *folder.glob("programs/*.cpp")} - set(texts):
         path.unlink()

@@ -54,7 +54,7 @@ for name, method, kind, comment in rows:
 text += '''
 ## What you can rely on
 
-- **Order.** At each event, algorithms run first, then callbacks, then loggers; at `INIT` loggers run before all others. Algorithms run in
+- **Order.** At each event, algorithms run first, then callbacks, then loggers; at `INIT` loggers, callbacks, algorithms. Algorithms run in
   reverse order at events whose names begin with `AFTER_`.
 - **Replaced modules.** Replace modules at `INIT`: the optimizer is made afterwards, for the parameters that the model then has, or
   [refitted](optimizers.md) if you passed a `shared_ptr`. An algorithm that replaces modules later must update the optimizer, by

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/reference/old-names.md from composer/core/old_names.cpp; --check fails if the page is out of date.
 
-A table stands between <!-- old names: KIND --> and <!-- end of old names -->. What the rows call ours must occur in a header of composer/,
-be the name of a plug-in, or be a subcommand of the program composer."""
+A table stands between <!-- old names: KIND --> and <!-- end of old names -->. What the rows call ours must occur in the code of a header of
+composer/, be the name of a plug-in, or be a subcommand of the program composer; the rows themselves do not count."""
 import argparse
 import pathlib
 import re
@@ -23,9 +23,14 @@ def rows():
 
 def known():
     """The words of all headers, and the names by which registries make plug-ins."""
-    words = set(re.findall(r"\w+", "".join(path.read_text() for path in (ROOT / "composer").rglob("*.h"))))
-    for path in (ROOT / "composer").rglob("*.cpp"):
-        words |= set(re.findall(r'"(\w+)"', path.read_text()))
+    words = set()
+    for path in (ROOT / "composer").rglob("*"):
+        if path.suffix not in (".h", ".cpp") or path.stem == "old_names":
+            continue
+        text = re.sub(r"//.*", "", path.read_text())
+        if path.suffix == ".h":
+            words |= set(re.findall(r"\w+", text))
+        words |= set(re.findall(r'"(\w+)"', text))
     return words
 
 

@@ -132,6 +132,32 @@ def check_lists():
                 yield f'docs/reference/{listed.parent.name}/README.md: must have one row of [{row[0]}]({row[1]}), has {rows.count(row)}'
 
 
+def check_indices():
+    for folder in (docs / 'guides', docs / 'concepts', reference):
+        index = (folder / 'README.md').read_text()
+        for page in [*folder.glob('*.md'), *folder.glob('data/*.md'), *folder.glob('*/README.md')]:
+            if page != folder / 'README.md' and f']({page.relative_to(folder)})' not in index:
+                yield f'{(folder / "README.md").relative_to(root)}: must list {page.relative_to(folder)}'
+
+
+MARKS = ('blocks:', 'continues', 'in:', 'member of:', 'file:', 'run', 'run:', 'run on a new machine', 'prints', 'options:', 'end of options', 'old names:',
+         'end of old names')
+FENCES = ('cpp', 'sh', 'bash', 'text', 'cmake', 'awk', 'python', 'json', 'diff', '')
+
+
+def check_marks():
+    for page in docs.rglob('*.md'):
+        text = page.read_text()
+        for mark in re.findall(r'<!-- (.*?) *(?:-->|\n)', text):
+            if 'benchmarks/' not in mark and not any(mark == known or known.endswith(':') and mark.startswith(known) for known in MARKS):
+                yield f'{page.relative_to(root)}: <!-- {mark} --> is no mark; there are {", ".join(MARKS)}'
+        opens = False
+        for line in text.split('\n'):
+            fence = re.match(r'(\s*)(```+|~~~+)(.*)', line)
+            if fence and (opens := not opens) and (fence[1] or fence[3] not in FENCES):
+                yield f'{page.relative_to(root)}: the block "{line.strip()}" must begin its line, with one of {", ".join(FENCES[:-1])}'
+
+
 def anchors_of(page):
     headings = re.findall(r'^#+ (.*)$', re.sub(r'^```.*?^```', '', page.read_text(), flags=re.S | re.M), re.M)
     return {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings}
@@ -144,8 +170,8 @@ def check_links():
                 continue
             name, _, anchor = link.partition('#')
             target = (page.parent / name).resolve() if name else page
-            if not target.exists():
-                yield f'{page.relative_to(root)}: {link} does not exist'
+            if not target.is_file():
+                yield f'{page.relative_to(root)}: {link} is no file'
             elif anchor and anchor not in anchors_of(target):
                 yield f'{page.relative_to(root)}: {link}: there is no such heading'
 
@@ -163,6 +189,6 @@ def check_packages():
         yield f'docs/reference/building.md: lists {name}, which scripts/lib.sh does not know'
 
 
-errors = [*check_options(), *check_state(), *check_optimizers(), *check_headers(), *check_links(), *check_packages(), *check_lists()]
+errors = [*check_options(), *check_state(), *check_optimizers(), *check_headers(), *check_links(), *check_packages(), *check_lists(), *check_indices(), *check_marks()]
 if errors:
     sys.exit('pages: ' + '\npages: '.join(errors))

@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMPOSER, DOCS = ROOT / "composer", ROOT / "docs"
-TABLE = re.compile(r"(<!-- options: ([\w:]+) -->\n).*?(<!-- end of options -->)", re.S)
+TABLE = re.compile(r"(<!-- options: ([\w:]+) -->\n)(?:\|[^\n]*\n)*(<!-- end of options -->)")
 NOT_GIVEN = {"NamedOptions"}  # a base class, whose fields nobody sets
 BLOCKS = {"TrainerOptions", "FitOptions", "EvalOptions", "PredictOptions"}  # shown by docs/reference/trainer.md as a reader writes them
 
@@ -130,6 +130,8 @@ def main():
             if name in shown:
                 wrong.append(f"{place}: the table of {name} is in {shown[name]}, too")
             shown[name] = place
+        if len(TABLE.findall(text)) != text.count("<!-- options:"):
+            wrong.append(f"{place}: between <!-- options: NAME --> and <!-- end of options --> there must be nothing but the rows of a table")
         if wrong:
             continue
         written = TABLE.sub(lambda found: found[1] + table(found[2], known) + found[3], text)

@@ -224,7 +224,9 @@ void NamedOptimizer::update_all(const at::Tensor& found_inf) {
   if (found_inf.defined()) check_device(found_inf);
   // libtorch puts our defaults in the place of another optimizer's options, so these would be lost in silence.
   if (param_groups_.size() != names_.size())
-    throw ConfigError(who_, ": add_param_group() is not supported; set groups in the options of ", who_);
+    throw ConfigError(who_,
+                      ": add_param_group() is not supported; give the groups, or the parts of combined(), when you "
+                      "make the optimizer");
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     const NamedOptimizer& rule = this->rule(g);
     const Options& options = param_groups_[g].options();

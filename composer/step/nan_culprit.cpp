@@ -300,15 +300,15 @@ Culprit in_batch(const State& state) {
     if (!is_finite(tensor)) {
       const Rows rows = rows_of(tensor);
       return {join("the batch has it already: \"", name, "\" is ", statistics(tensor), in_rows(rows)), true, rows.first,
-              rows.of};
+              rows.of, /*are_samples=*/true};
     }
   return {};
 }
 
-// "row 3 is sample 617", a line for the first rows.
+// "row 3 is sample 617", a line for the first rows. Rows of a tensor that is not of the batch may be something else.
 std::string samples_of_rows(const Culprit& culprit, const std::vector<std::int64_t>& samples) {
   if (culprit.rows.empty() || culprit.of_rows != static_cast<std::int64_t>(samples.size())) return "";
-  std::string text = "\n";
+  std::string text = culprit.are_samples ? "\n" : "\nif its rows are samples, ";
   for (std::size_t i = 0; i < culprit.rows.size(); ++i)
     text += join(i == 0 ? "" : ", ", "row ", culprit.rows[i], " is sample ",
                  samples[static_cast<std::size_t>(culprit.rows[i])]);

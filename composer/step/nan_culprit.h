@@ -12,9 +12,10 @@ namespace composer::nan {
 struct Culprit {
   std::string text;           // sentences for an error message, one per line
   bool of_this_batch = true;  // false: the weights were not finite before this batch
-  std::vector<std::int64_t> rows =
-      {};                    // the first rows that are not finite of a tensor [N, ...]; empty if all are, or N is 1
+  // The first rows that are not finite of a tensor [N, ...]; empty if all are, or N is 1.
+  std::vector<std::int64_t> rows = {};
   std::int64_t of_rows = 0;  // N
+  bool are_samples = false;  // the tensor is one of the batch, whose rows are samples
 };
 
 // `repeat` runs the step again, with its backward pass if `gradients` is set. A batch or weights that are already not

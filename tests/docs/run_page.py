@@ -4,7 +4,7 @@
   <!-- run -->         commands, which must succeed, each line by itself
   <!-- run: until TEXT -->      the same, and the command that prints a line with this beginning is killed there
   <!-- run on a new machine --> commands that install: they are left out here; --installation prints them, for scripts/fresh
-  <!-- prints -->      what the last commands print: words must be equal and numbers near; a line "..." stands for any lines;
+  <!-- prints -->      what the last commands print: words and small counts must be equal, and numbers near; a line "..." stands for any lines;
                        /home/me/FOLDER is the folder in which the page is followed
 With --prefix, HOME is an empty folder, but for ~/composer, which is the prefix. A block of C++ that is a program and has no such mark is built
 by the tests: the page runs it as ./NAME, the name of the page."""
@@ -30,6 +30,7 @@ parser.add_argument("--keep", type=pathlib.Path, help="follow the page in this f
 options = parser.parse_args()
 
 NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
+COUNTS = re.compile(r"\b\d+/\d+\b|\b\d+ (?:batches|files)\b")
 TIMES = re.compile(r"[\d.]+ ?(?:k|M)? ?(?:samples|tokens|batches)/s|[\d.:]+ ?(?:s|ms|us|µs|min|h)\b(?: left)?")
 
 
@@ -40,13 +41,13 @@ def blocks():
 
 
 def near(a, b):
-    a, b = (float(number.replace(",", "")) for number in (a, b))
-    return abs(a - b) <= 0.05 + 0.3 * max(abs(a), abs(b))
+    x, y = (float(number.replace(",", "")) for number in (a, b))
+    return abs(x - y) <= 0.02 + 0.15 * max(abs(x), abs(y))
 
 
 def alike(line, shown):
     line, shown = (" ".join(TIMES.sub("TIME", text).replace("TIME left", "TIME").split()) for text in (line, shown))
-    if NUMBER.sub("#", line) != NUMBER.sub("#", shown):
+    if NUMBER.sub("#", line) != NUMBER.sub("#", shown) or COUNTS.findall(line) != COUNTS.findall(shown):
         return False
     return all(near(a, b) for a, b in zip(NUMBER.findall(line), NUMBER.findall(shown)))
 
