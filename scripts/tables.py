@@ -92,7 +92,7 @@ def cell(text):
 
 def meaning(comment):
     """A comment as a cell: without a capital at its beginning and a full stop at its end; outside of code, `<` would begin a tag of HTML."""
-    if re.match(r"(?!Composer)[A-Z][a-z]+\b", comment):
+    if re.match(r"(?!Composer|Nesterov)[A-Z][a-z]+\b", comment):
         comment = comment[0].lower() + comment[1:]
     return cell("`".join(part if i % 2 else part.replace("<", "&lt;") for i, part in enumerate(comment.removesuffix(".").split("`"))))
 
@@ -111,9 +111,12 @@ def row(field, value, comment):
 
 
 def table(name, known):
-    _, base, fields = known[name]
+    """A field without a comment has that of the same field of another struct in its header."""
+    header, base, fields = known[name]
     if base in known:
         fields = known[base][2] + fields
+    told = {field: comment for other, _, others in known.values() if other == header for field, _, comment in others if comment}
+    fields = [(field, value, comment or told.get(field, "")) for field, value, comment in fields]
     rows = [row(*field) for field in fields]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
