@@ -119,7 +119,8 @@ TEST_CASE("The default text of an option, given, changes nothing") {
 
 TEST_CASE("Errors name the plug-in, the option, the value and what there is instead") {
   CHECK(error({{"monitr", "acc"}}) ==
-        "watcher has no option \"monitr\"; there are: monitor, share, count, loud, patience, limit, ignored, interval, "
+        "watcher has no option \"monitr\"; did you mean \"monitor\"? There are: monitor, share, count, loud, patience, "
+        "limit, ignored, interval, "
         "folder, "
         "shape");
   CHECK(error({{"share", "1x"}}) == "watcher: share: expected a number, got \"1x\"");
@@ -130,7 +131,8 @@ TEST_CASE("Errors name the plug-in, the option, the value and what there is inst
   CHECK(error({{"shape", "oval"}}) == "watcher: shape: expected round or flat, got \"oval\"");
   CHECK(error({{"patience", "1.5ep"}}).starts_with("watcher: patience: Time: \"1.5ep\""));
   CHECK(error({}) == "Watcher: monitor is required");
-  CHECK_THROWS_WITH_AS(registry().find("wotcher"), "there is no \"wotcher\"; there are: plain, watcher", ConfigError);
+  CHECK_THROWS_WITH_AS(registry().find("wotcher"),
+                       "there is no \"wotcher\"; did you mean \"watcher\"? There are: plain, watcher", ConfigError);
 }
 
 struct StopperOptions {

@@ -305,7 +305,8 @@ TEST_CASE("Prompts, options and logits that cannot be are refused") {
   CHECK_THROWS_WITH_AS(generate(odd, {{1, 2}}),
                        "generate: the logits of text 0 are not finite; has the training diverged?", DataError);
   CHECK_THROWS_WITH_AS(generate(odd, {{1, 2}}, {.temperature = 1}), doctest::Contains("are not finite"), DataError);
-  CHECK_THROWS_WITH_AS(generate(*small_gpt(), {{99}}), doctest::Contains("index"), std::exception);
+  CHECK_THROWS_WITH_AS(generate(*small_gpt(), {{99}}),
+                       doctest::Contains("token 99 of sample 0, at position 0, is out of range"), DataError);
 }
 
 }  // namespace composer::generate_test

@@ -153,7 +153,8 @@ TEST_CASE("A pause changes neither rates nor when a stopper ends the run, in any
     } while (trainer.state().stop.asked() && trainer.state().stop.kind() == Stop::PAUSED);
     CHECK(trainer.state().timestamp.batch == 28);
     trainer.close();
-    CHECK(warnings.texts.empty());
+    REQUIRE(warnings.texts.size() == 1);
+    CHECK(contains(warnings.texts.front(), "EarlyStopper"));
     return optim::learning_rates(*trainer.state().optimizer).at(0);
   };
   for (const Loop loop : kLoops) {
