@@ -21,6 +21,7 @@
 #include "tests/support/doctest.h"
 #include "tests/support/figure.h"
 #include "tests/support/folder.h"
+#include "tests/support/text.h"
 #include "tests/support/tiny.h"
 #include "tests/support/warnings.h"
 
