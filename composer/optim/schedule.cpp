@@ -32,6 +32,11 @@ Time resolve(Time time, const ScheduleContext& context, double ratio) {
     case TimeUnit::SECOND:
       throw ConfigError("schedule: ", time, " is in seconds; schedules count in ep, ba, sp, tok, iter or dur");
     case TimeUnit::DURATION: {
+      if (run.unit() == kEndless.unit() && run.count() == kEndless.count())
+        throw ConfigError(
+            "schedule: ", time,
+            " is a share of the run, whose length is unknown without a max_duration; set max_duration, or "
+            "give the schedule in ba, sp or tok");
       if (run.unit() != TimeUnit::EPOCH) return run * time;
       // This order of factors determines how products like 0.29 of 100 batches are cut off.
       const Time batches(epoch_length(time, context), TimeUnit::BATCH);

@@ -2,6 +2,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,9 @@ struct State;
 }  // namespace composer
 
 namespace composer::optim {
+
+// The max_duration of a fit that lasts until end().
+inline constexpr Time kEndless(std::numeric_limits<std::int64_t>::max(), TimeUnit::BATCH);
 
 // The inputs of a schedule: the position of the run, its duration and the length of its epochs.
 struct ScheduleContext {

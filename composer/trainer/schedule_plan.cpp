@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <limits>
 #include <string>
 
 #include "composer/core/error.h"
@@ -14,8 +13,6 @@
 
 namespace composer {
 namespace {
-
-constexpr Time kEndless(std::numeric_limits<std::int64_t>::max(), TimeUnit::BATCH);
 
 Timestamp start_of_epoch(Timestamp now) {
   now.batch -= std::exchange(now.batch_in_epoch, 0);
@@ -49,7 +46,7 @@ SchedulePlan::SchedulePlan(std::vector<optim::Scheduler> schedulers, double scal
 std::optional<optim::ScheduleContext> SchedulePlan::context(const Timestamp& at, OptionalTime until,
                                                             std::optional<std::int64_t> dataloader_len) const {
   if (!until && !endless_) return std::nullopt;
-  return optim::ScheduleContext{every_batch_ ? at : start_of_epoch(at), until.value_or(kEndless), dataloader_len,
+  return optim::ScheduleContext{every_batch_ ? at : start_of_epoch(at), until.value_or(optim::kEndless), dataloader_len,
                                 ratio_};
 }
 

@@ -144,6 +144,19 @@ TEST_CASE("Schedules apply in a fit without a limit") {
   trainer.end();
 }
 
+TEST_CASE("A schedule in shares of the run is refused in a fit without a limit, before anything is trained") {
+  for (const optim::Scheduler& schedule : {optim::constant_with_warmup({.t_warmup = "0.1dur"}),
+                                           optim::cosine_annealing(), optim::linear({.t_max = "0.5dur"})}) {
+    TrainerOptions options = given_batches();
+    options.schedulers = {schedule};
+    Trainer trainer(std::move(options));
+    CHECK_THROWS_WITH_AS(trainer.begin(),
+                         doctest::Contains("is a share of the run, whose length is unknown without a max_duration"),
+                         ConfigError);
+    CHECK(trainer.state().timestamp.batch == 0);
+  }
+}
+
 TEST_CASE("A batch is given to a fit without a loader, and to no other; the mistake does not end the fit") {
   Trainer trainer(tiny_options());
   trainer.begin();
