@@ -6,6 +6,7 @@
 
 #include "composer/checkpoint/folder.h"
 #include "composer/core/error.h"
+#include "composer/optim/schedulers.h"
 #include "tests/support/doctest.h"
 #include "tests/support/folder.h"
 #include "tests/support/machines.h"
