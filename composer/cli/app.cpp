@@ -56,7 +56,7 @@ int run(const std::vector<std::string>& given, const Console& console) {
   const bool launches = !arguments.empty() && arguments.front() == "launch" && program.empty();
   app.failure_message([launches](const CLI::App* failed, const CLI::Error& error) {
     // CLI11 lists unexpected arguments from the end, and suggests asking the program itself for help.
-    if (error.get_name() == "ExtrasError" && launches)
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && launches)
       return std::string(
           "composer: launch: -- must stand before the program, as in: composer launch -n 2 -- ./train\n");
     return "composer: " + std::string(error.what()) + " (see " + failed->get_display_name() + " --help)\n";

@@ -286,6 +286,7 @@ TEST_CASE("Invalid options and programs that do not exist are errors of one line
        "--node-rank: must be < --nnodes (2), got 2"},
       {{"--node-rank", "1", "--", "true"}, 2, "--node-rank: must be < --nnodes (1), got 1"},
       {{"--master-port", "65536", "--", "true"}, 2, "--master-port: must be in [1, 65535], got 65536"},
+      {{"-n", "2", "./train"}, 2, "-- must stand before the program, as in: composer launch -n 2 -- ./train"},
       {{"-n", "2", "--", "no-such-program"}, 127, "cannot start no-such-program: command not found"},
       {{"-n", "2", "--", "/no/such/program"}, 127, "cannot start /no/such/program: No such file or directory"},
       {{"-n", "2", "--", folder / "file"}, 126, "Permission denied"}};
