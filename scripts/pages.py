@@ -140,7 +140,7 @@ def check_indices():
                 yield f'{(folder / "README.md").relative_to(root)}: must list {page.relative_to(folder)}'
 
 
-MARKS = ('blocks:', 'continues', 'in:', 'member of:', 'file:', 'run', 'run:', 'run on a new machine', 'prints', 'options:', 'end of options', 'old names:',
+MARKS = ('blocks:', 'continues', 'in:', 'member of:', 'file:', 'run', 'run:', 'run on a new machine', 'prints', 'prints: about', 'options:', 'end of options', 'old names:',
          'end of old names')
 FENCES = ('cpp', 'sh', 'bash', 'text', 'cmake', 'awk', 'python', 'json', 'diff', '')
 
