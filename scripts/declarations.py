@@ -1,4 +1,5 @@
 """What the C++ of this tree declares in namespaces with names, as far as scripts need to know it; no script by itself."""
+import pathlib
 import re
 
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"\w*\(.*?\)\w*"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\''
@@ -6,8 +7,15 @@ NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"\w*\(.*?\)\w*"|"(?:\\.|[^"\\\n])*"|
 WORD = re.compile(r"[A-Za-z_]\w*|\S")
 
 
-def class_of(head):
-    """The name of the class whose body follows these words; None if it is another body, or a specialization."""
+def installed_headers():
+    """The paths of the headers that are installed: what the CMakeLists.txt of the modules list after HEADERS."""
+    root = pathlib.Path(__file__).resolve().parent.parent
+    return sorted(f"{listing.parent.relative_to(root)}/{name}" for listing in (root / "composer").rglob("CMakeLists.txt")
+                  for block in re.findall(r"\n  HEADERS\n((?:    .*\n)+)", listing.read_text()) for name in block.split())
+
+
+def without_template(head):
+    """The words behind template<...>."""
     while head[:1] == ["template"]:
         depth = 0
         for end, word in enumerate(head[1:], 1):
@@ -15,6 +23,12 @@ def class_of(head):
             if depth == 0:
                 break
         head = head[end + 1:]
+    return head
+
+
+def class_of(head):
+    """The name of the class whose body follows these words; None if it is another body, or a specialization."""
+    head = without_template(head)
     depth, at = 0, None
     for i, word in enumerate(head):
         depth += (word == "<") - (word == ">")

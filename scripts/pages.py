@@ -11,6 +11,8 @@ import pathlib
 import re
 import sys
 
+from website import anchor_of
+
 argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
 root = pathlib.Path(__file__).resolve().parent.parent
 docs = root / 'docs'
@@ -160,7 +162,7 @@ def check_marks():
 
 def anchors_of(page):
     headings = re.findall(r'^#+ (.*)$', re.sub(r'^```.*?^```', '', page.read_text(), flags=re.S | re.M), re.M)
-    return {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings}
+    return {anchor_of(heading) for heading in headings}
 
 
 def check_links():

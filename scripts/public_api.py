@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-from declarations import WORD, NOT_CODE, class_of, function_of
+from declarations import WORD, NOT_CODE, class_of, function_of, without_template
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LABEL = re.compile(r"\s*(public|protected|private):")
@@ -171,21 +171,10 @@ def declared(header):
             macro = re.match(r"#define (\w+)", rest)
             value = re.match(r"(?:inline )?constexpr [^()]*?(\w+)\s*(?:=|\{)", rest)
             kind = "alias" if alias else "macro" if macro else "value" if value else "function"
-            name = next(filter(None, (alias or macro or value).groups())) if alias or macro or value else function_of(strip_template(head))
+            name = next(filter(None, (alias or macro or value).groups())) if alias or macro or value else function_of(without_template(head))
             name = name if name and not name.startswith("operator") else None
         found.append((kind, name, comment_of(own) if kind in ("class", "enum") else "", above, rest))
     return about, found
-
-
-def strip_template(head):
-    while head[:1] == ["template"]:
-        depth = 0
-        for end, word in enumerate(head[1:], 1):
-            depth += (word == "<") - (word == ">")
-            if depth == 0:
-                break
-        head = head[end + 1:]
-    return head
 
 
 def main():

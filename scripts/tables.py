@@ -8,6 +8,8 @@ import pathlib
 import re
 import sys
 
+from declarations import installed_headers
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMPOSER, DOCS = ROOT / "composer", ROOT / "docs"
 TABLE = re.compile(r"(<!-- options: ([\w:]+) -->\n)(?:\|[^\n]*\n)*(<!-- end of options -->)")
@@ -17,11 +19,7 @@ BLOCKS = {"TrainerOptions", "FitOptions", "EvalOptions", "PredictOptions"}  # sh
 
 def installed():
     """The headers that a user may include, with what each contains."""
-    listed = re.findall(r"[\w/]+\.h", (COMPOSER / "CMakeLists.txt").read_text() + "".join(
-        f"{path.parent.relative_to(COMPOSER)}/{name}\n" for path in sorted(COMPOSER.rglob("*/CMakeLists.txt"))
-        for name in re.findall(r"[\w/]+\.h\b", path.read_text())))
-    names = sorted({name for name in listed if (COMPOSER / name).is_file()})
-    return {name: (COMPOSER / name).read_text() for name in names}
+    return {name.removeprefix("composer/"): (ROOT / name).read_text() for name in installed_headers()}
 
 
 def fields_of(body):

@@ -5,8 +5,9 @@ The headers are those that the CMakeLists.txt of the modules list after HEADERS.
 """
 import argparse
 import pathlib
-import re
 import sys
+
+from declarations import installed_headers
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--check", action="store_true", help="write nothing")
@@ -16,16 +17,7 @@ TEXT = """#pragma once
 // All of libcomposer: every header that is installed. It takes a compiler less time than <torch/torch.h>, which it does
 // not include; a program that uses torch::nn's modules includes that as well. scripts/umbrella.py writes this file.
 """
-
-
-def headers():
-    for listing in (root / "composer").rglob("CMakeLists.txt"):
-        for block in re.findall(r"\n  HEADERS\n((?:    .*\n)+)", listing.read_text()):
-            for name in block.split():
-                yield f"{listing.parent.relative_to(root)}/{name}"
-
-
-text = TEXT + "".join(f'#include "{path}"\n' for path in sorted(headers()))
+text = TEXT + "".join(f'#include "{path}"\n' for path in installed_headers())
 file = root / "composer/composer.h"
 if not check:
     file.write_text(text)

@@ -70,7 +70,7 @@ def namespaces(text):
 
 
 def anchor_of(heading):
-    """As GitHub makes them; scripts/pages.py checks these."""
+    """As GitHub makes them."""
     return re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(" ", "-")
 
 

@@ -6,6 +6,7 @@
 
 #include "composer/core/entry.h"
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/logger.h"
 #include "composer/core/run.h"
 #include "composer/core/state.h"
@@ -20,11 +21,7 @@ std::vector<Option<ModelSummaryOptions>> model_summary_options() {
   return all_options(option("depth", &O::depth).at_least(1), part("example", &O::example, "a batch"));
 }
 
-std::string shape_of(const LayerSummary& layer) {
-  std::string text;
-  for (const std::int64_t size : layer.output) text += join(text.empty() ? "[" : ", ", size);
-  return text.empty() ? text : text + ']';
-}
+std::string shape_of(const LayerSummary& layer) { return layer.output.empty() ? "" : "[" + listed(layer.output) + "]"; }
 
 LogTable table_of(const composer::ModelSummary& summary, std::int64_t depth) {
   const bool ran = summary.samples > 0;

@@ -27,9 +27,8 @@ const Row& row(Event event) { return kRows.at(static_cast<std::size_t>(event)); 
 
 // The event that a misspelled name in capitals most likely means.
 std::optional<Event> closest_event(std::string_view name) {
-  const auto nearest =
-      std::ranges::min_element(kRows, {}, [&](const Row& one) { return util::edit_distance(name, one.name); });
-  if (!util::is_near(name, nearest->name)) return std::nullopt;
+  const auto* const nearest = util::nearest(name, kRows, &Row::name);
+  if (nearest == kRows.end()) return std::nullopt;
   return static_cast<Event>(nearest - kRows.begin());
 }
 

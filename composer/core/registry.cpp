@@ -27,9 +27,8 @@ std::string_view meant_by(std::string_view given, const std::vector<std::string>
   const std::string_view option = known_name(NameKind::OPTION, given, is_known);
   if (!option.empty()) return option;
   if (const std::string_view plugin = known_name(NameKind::PLUGIN, given, is_known); !plugin.empty()) return plugin;
-  const auto nearest =
-      std::ranges::min_element(known, {}, [&](const std::string& name) { return util::edit_distance(given, name); });
-  return nearest != known.end() && util::is_near(given, *nearest) ? std::string_view(*nearest) : std::string_view();
+  const auto nearest = util::nearest(given, known);
+  return nearest == known.end() ? std::string_view() : std::string_view(*nearest);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <c10/util/Type.h>
 
 #include "composer/core/error.h"
+#include "composer/core/listed.h"
 #include "composer/core/model.h"
 #include "composer/core/model_access.h"
 #include "composer/predict/recording.h"
@@ -166,9 +167,7 @@ std::string prefixed(std::int64_t number) {
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (const std::int64_t size : shape) text += join(text.empty() ? "" : ", ", size);
-  return shape.empty() ? "" : "[" + text + "]";
+  return shape.empty() ? "" : "[" + listed(shape) + "]";
 }
 
 }  // namespace

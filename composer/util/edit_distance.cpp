@@ -21,6 +21,4 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return to[b.size()];
 }
 
-bool is_near(std::string_view given, std::string_view known) { return edit_distance(given, known) <= given.size() / 4; }
-
 }  // namespace composer::util
